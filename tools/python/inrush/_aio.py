@@ -47,16 +47,25 @@ class Loop:
         if not self._watched:
             self._loop.add_reader(self._reactor.fileno(), self._take)
             self._watched = True
+        self._soon()
+        return future
+
+    def _soon(self) -> None:
+        """What has ended at once raises no descriptor."""
         if not self._called:
-            # What has ended at once raises no descriptor.
             self._called = True
             self._loop.call_soon(self._take)
-        return future
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is of no use any more."""
+        return self._reactor.ended
 
     def _cancel(self, number: int, future: asyncio.Future[Any]) -> None:
         if future.cancelled() and number in self._futures:
             del self._futures[number]
             self._reactor.cancel(number)
+            self._soon()
 
     def _take(self) -> None:
         self._called = False
@@ -87,6 +96,7 @@ class Loop:
             # Workers and the kernel may still write there: the caller has it again when they have
             # let go, however often it is cancelled.
             self._reactor.cancel(number)
+            self._soon()
             while not ended.done():
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([ended])
@@ -129,7 +139,7 @@ class Loops:
             self._loops = weakref.WeakKeyDictionary()
         running = asyncio.get_running_loop()
         known = self._loops.get(running)
-        if known is None or self._core.closed:
+        if known is None or self._core.closed or known.ended:
             # One that was closed with jobs under way is kept by their futures.
             for loop, jobs in list(self._loops.items()):
                 if loop.is_closed():

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Optional, TypeVar, Union, overload
 
-from . import _native
+from . import _host, _native
 from ._aio import Loops, ended_by
 from ._download import Progress, Transfer
 from ._errors import Closed
@@ -27,6 +27,8 @@ Range = tuple[int, int]
 #: What `Client.read_many` takes.
 Item = Union[Source, tuple[Source, Optional[Range]]]
 Element = TypeVar("Element")
+#: All processes of a host; as one of several, its number first; or a part of the host's resources.
+Share = Union[Literal["host"], tuple[Literal["host"], int, int], tuple[int, int]]
 
 
 class Elements(Iterator[Element]):
@@ -81,8 +83,15 @@ class Client:
       connection, or receives nothing (10 and 30).
     * `retry_for`: for how many seconds an endpoint is tried again that does not answer;
       `max_attempts`: of a range, in a row without new data; `list_requests`: at the same time.
+    * `share="host"`: one engine reads for all processes of this user on this host whose clients
+      have the options and the environment of this one (variables of AWS, proxies). The first
+      starts it, as a process of its own; it ends 5 seconds after the last one. Credentials, the
+      pace of requests, and the bounds of memory and connections are the engine's. A read fails
+      with HostError where the engine is killed; the next one starts another. Where processes
+      cannot share memory, each has an engine of its own, with a warning. `get`, `sync` and listings
+      are the process's own in any case.
     * `share=(i, n)`: this is client i of n on this machine, and takes its part of connections,
-      memory and workers, as the workers of a data loader should.
+      memory and workers.
     """
 
     def __init__(
@@ -111,7 +120,7 @@ class Client:
         retry_for: Optional[float] = None,
         max_attempts: Optional[int] = None,
         list_requests: Optional[int] = None,
-        share: Optional[tuple[int, int]] = None,
+        share: Union[Share, None] = None,
         **unknown: NoReturn,
     ) -> None:
         if unknown:
@@ -142,7 +151,7 @@ class Client:
             "list_requests": list_requests,
             "share": share,
         }
-        self._core = _native.Core(self._options)
+        self._core = _native.Core(_native_options(self._options))
         self._loops = Loops(self._core)
         # Of this process, under way or not.
         self._transfers: weakref.WeakSet[_native.Download] = weakref.WeakSet()
@@ -231,7 +240,8 @@ class Client:
         out, and not by each of the many that are begun at the same time."""
         for item in items:
             source = item[0] if isinstance(item, tuple) else item
-            if isinstance(source, ObjectInfo):
+            # The engine of the host does so itself.
+            if isinstance(source, ObjectInfo) and not self._core.shared:
                 # The item's own read reports a failure.
                 with contextlib.suppress(OSError):
                     self._core.read(source, (0, 0))
@@ -436,6 +446,16 @@ class Client:
         traceback: Optional[TracebackType],
     ) -> None:
         self.close()
+
+
+def _native_options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options as the native part has them: a share of the host's engine in two of them."""
+    share = given["share"]
+    if share == "host":
+        share = ("host", 0, 1)
+    if not isinstance(share, (tuple, list)) or len(share) != 3 or share[0] != "host":
+        return given
+    return {**given, "host": _host.options_of(given), "share": tuple(share[1:])}
 
 
 def _unknown(name: str, *_others: str) -> str:

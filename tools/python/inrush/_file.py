@@ -143,7 +143,7 @@ class Ahead:
             return False
         self._held += length
         try:
-            if self._reactor is None:
+            if self._reactor is None or not self._pieces and self._reactor.ended:
                 self._reactor = self._client._core.reactor()
             number = self._reactor.read_into(self._info, memory, (begin, length))
         except BaseException:

@@ -49,10 +49,27 @@ def this_rank() -> Shard:
 
 
 def of_this_process(client: Client | None, worker: int = 0, workers: int = 1) -> Client:
-    """The client of worker `worker` of `workers` in this process of several on this host.
+    """The client of worker `worker` of `workers` in this process of several on this host, for reads
+    of many bytes: they come into the memory that they are for, by the process's own engine.
 
     Each of them gets its part of the host's connections, memory and threads.
     """
+    return _sharing(client, worker, workers, ())
+
+
+def on_this_host(client: Client | None, worker: int = 0, workers: int = 1) -> Client:
+    """The client of worker `worker` of `workers` in this process of several on this host, for many
+    small reads: all of them share the host's engine.
+
+    Where the client was made with a part as `share`, each has an engine of its own as well.
+    """
+    if client is not None and isinstance(client.options.get("share"), tuple) and \
+            client.options["share"][0] != "host":
+        return of_this_process(client, worker, workers)
+    return _sharing(client, worker, workers, ("host",))
+
+
+def _sharing(client: Client | None, worker: int, workers: int, kind: tuple[str, ...]) -> Client:
     if client is None:
         from . import default_client
 
@@ -61,8 +78,7 @@ def of_this_process(client: Client | None, worker: int = 0, workers: int = 1) ->
     share = Shard(process, processes).split(worker, workers)
     if share.count == 1:
         return client
-    options = {**client.options, "share": (share.index, share.count)}
-    return type(client)(**options)
+    return type(client)(**{**client.options, "share": (*kind, share.index, share.count)})
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from fsspec.spec import AbstractFileSystem, _Cached
 from fsspec.utils import isfilelike
 
 from . import _jobs
-from ._stream import of_this_process
+from ._stream import on_this_host
 
 if TYPE_CHECKING:
     from . import Client, File, ObjectInfo
@@ -92,7 +92,7 @@ class InrushFileSystem(
         made = self._given
         if made is None and self._translated:
             made = Made(**self._translated)
-        return of_this_process(made)
+        return on_this_host(made)
 
     @property
     def client(self) -> Client:

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from ._client import Elements
 from ._places import Listing, Source, listing
-from ._stream import Plan, Stream, of_this_process, this_rank
+from ._stream import Plan, Stream, on_this_host, this_rank
 from .sharding import Order, Shard
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _begin(client: Client | None, source: Source, manifest: str | None,
     """
     :raises ValueError: `drop_uneven` would leave out everything.
     """
-    client = of_this_process(client)
+    client = on_this_host(client)
     part = this_rank() if shard is None else shard if isinstance(shard, Shard) else Shard(*shard)
     kept = listing(client, source, manifest=manifest, suffix=suffix)
     Order(len(kept), shard=part, drop_uneven=drop_uneven)

@@ -40,7 +40,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 from ._places import Listing, Source, listing
 from ._pt import load
 from ._stream import (OnError, Plan, Position, Stream, Transform, object_sample,
-                      of_this_process, refuse_others, this_rank, transformed)
+                      on_this_host, refuse_others, this_rank, transformed)
 from .sharding import Order, Shard
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def _has_group() -> bool:
 
 def _client_of_worker(client: Client | None) -> Client:
     worker = get_worker_info()
-    return of_this_process(client) if worker is None else \
-        of_this_process(client, worker.id, worker.num_workers)
+    return on_this_host(client) if worker is None else \
+        on_this_host(client, worker.id, worker.num_workers)
 
 
 def _as_shard(shard: Shard | tuple[int, int] | None) -> Shard | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torchdata.nodes import BaseNode
 
 from ._places import Source, listing
-from ._stream import OnError, Plan, Stream, Transform, of_this_process
+from ._stream import OnError, Plan, Stream, Transform, on_this_host
 from .sharding import Shard
 from .torch import rank_shard
 
@@ -80,7 +80,7 @@ class ObjectNode(_Node):
                  drop_uneven: bool = False, client: Client | None = None,
                  transform: Transform | None = None, on_error: OnError | None = None) -> None:
         """As `inrush.torch.StreamDataset`; the shard is found at each reset."""
-        client = of_this_process(client)
+        client = on_this_host(client)
         objects = listing(client, source, manifest=manifest)
         super().__init__(Plan(objects, "objects", seed=shuffle_seed, drop_uneven=drop_uneven,
                               transform=transform, on_error=on_error), client, shard)
@@ -95,7 +95,7 @@ class TarNode(_Node):
                  drop_uneven: bool = False, client: Client | None = None,
                  transform: Transform | None = None, on_error: OnError | None = None) -> None:
         """As `inrush.torch.TarDataset`; the shard is found at each reset."""
-        client = of_this_process(client)
+        client = on_this_host(client)
         tars = listing(client, source, manifest=manifest, suffix=suffix)
         super().__init__(Plan(tars, "tars", seed=shuffle_seed, drop_uneven=drop_uneven,
                               transform=transform, on_error=on_error), client, shard)

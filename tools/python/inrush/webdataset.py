@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from ._stream import of_this_process
+from ._stream import on_this_host
 
 if TYPE_CHECKING:
     from . import Client
@@ -127,7 +127,7 @@ def _own(client: Client | None) -> Client:
     key = (weakref.ref(client), *part)
     if _kept is not None and _kept[0] == key:
         return _kept[1]
-    own = of_this_process(client, *part)
+    own = on_this_host(client, *part)
     if own is not client:
         _kept = key, own
     return own

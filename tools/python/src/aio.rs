@@ -35,7 +35,10 @@ impl Reactor {
         want: Want,
     ) -> PyResult<u64> {
         let part = part_of(range)?;
-        Ok(self.jobs()?.start(py, source, part, want))
+        let jobs = self.jobs()?;
+        let number = jobs.start(py, source, part, want);
+        jobs.flush();
+        Ok(number)
     }
 }
 
@@ -45,6 +48,13 @@ impl Reactor {
         Ok(self.jobs()?.descriptor())
     }
 
+    /// Whether it can read nothing any more, since the engine of the host has ended, and has
+    /// nothing to take.
+    #[getter]
+    fn ended(&mut self) -> PyResult<bool> {
+        Ok(self.jobs()?.is_over())
+    }
+
     /// Jobs that have not been taken.
     fn __len__(&mut self) -> PyResult<usize> {
         Ok(self.jobs()?.count())
@@ -52,7 +62,10 @@ impl Reactor {
 
     fn stat(&mut self, source: Source) -> PyResult<u64> {
         let address = Source::Address(source.address());
-        Ok(self.jobs()?.begin(address, None, Want::Info))
+        let jobs = self.jobs()?;
+        let number = jobs.begin(address, None, Want::Info);
+        jobs.flush();
+        Ok(number)
     }
 
     fn read(&mut self, py: Python<'_>, source: Source, range: &Bound<'_, PyAny>) -> PyResult<u64> {
@@ -78,11 +91,12 @@ impl Reactor {
     /// What has ended: (number, value, exception). Never waits.
     fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let jobs = self.jobs()?;
-        let completions = jobs.wait(Duration::ZERO);
-        jobs.take(completions);
+        jobs.wait(Duration::ZERO);
+        jobs.take();
         for number in jobs.take_answers() {
             jobs.fetch(py, number);
         }
+        jobs.flush();
         let list = PyList::empty(py);
         for (number, outcome) in jobs.take_ended() {
             let none = py.None();

@@ -196,6 +196,13 @@ pub(crate) struct Piece {
     length_bytes: usize,
 }
 
+impl Piece {
+    /// How many bytes there are.
+    pub(crate) const fn length_bytes(&self) -> u64 {
+        self.length_bytes as u64
+    }
+}
+
 // SAFETY: `piece` checked that the piece is within the memory, whose owner keeps it in place
 // wherever the piece goes: a `bytes` object does not move, a lender may not before its view is
 // released. It holds some value, for Python's allocator or the lender made it. Pieces of one read

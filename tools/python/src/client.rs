@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
 use inrush::text::size;
 use inrush::{ClientOptions, EngineOptions, RemoteObject, RingChoice};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -16,11 +17,13 @@ use crate::aio::{Reactor, value};
 use crate::buffer::Memory;
 use crate::download::Download;
 use crate::errors::Failure;
+use crate::host::attach::Host;
+use crate::host::server::{self, Server};
 use crate::info::ObjectInfo;
 use crate::jobs::{Jobs, Outcome, Source, Want};
 use crate::listing::{Bell, List};
 use crate::many::{ReadMany, part_of};
-use crate::session::{Home, Owned, SLICE};
+use crate::session::{Engines, Home, Owned, SLICE};
 
 /// The error of a child that was forked while its parent waited here.
 const FORKED: &str = "the read belongs to another process: read again";
@@ -172,9 +175,8 @@ impl Core {
             if let Some((_, outcome)) = jobs.take_ended().pop() {
                 return outcome.map_err(|failure| failure.raised(py));
             }
-            let waited = &*jobs;
-            let completions = py.detach(|| waited.wait(SLICE));
-            jobs.take(completions);
+            py.detach(|| jobs.wait(SLICE));
+            jobs.take();
             if let Err(interrupted) = py.check_signals() {
                 if let Some(jobs) = owned.get() {
                     jobs.give_up(py);
@@ -227,10 +229,21 @@ impl Answered {
 impl Core {
     #[new]
     fn new(options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        Ok(Self { home: Home::new(client_options(options)?, engine_options(options)?) })
+        let engine = engine_options(options)?;
+        let clients = engine.share.map_or(1, |(_, clients)| clients as u64);
+        let host = option::<String>(options, "host")?;
+        let host = host.map(|started_by| Arc::new(Host::new(started_by, clients)));
+        Ok(Self { home: Home::new(client_options(options)?, engine, host) })
     }
 
     fn stat(&self, py: Python<'_>, source: Source) -> PyResult<ObjectInfo> {
+        if self.home.is_shared() {
+            let none = py.None().into_bound(py);
+            return match self.run(py, source, &none, Want::Info)? {
+                Outcome::Info(info) => Ok(info),
+                Outcome::Bytes(_) | Outcome::Written(_) => unreachable!("nothing was read"),
+            };
+        }
         Ok(ObjectInfo::of(&self.head(py, &source.address())?))
     }
 
@@ -293,6 +306,13 @@ impl Core {
 
     /// What the limit of all reads so far was, as JSON; `None` where nothing was read.
     fn limit(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        if self.home.is_shared()
+            && let Engines::Host(mut link) = self.home.engines(py)?
+        {
+            let limit = link.limit(py)?;
+            link.keep();
+            return Ok(Some(limit));
+        }
         let started = self.home.started().map_err(|failure| failure.raised(py))?;
         let Some(engine) = started else { return Ok(None) };
         Ok(Some(py.detach(move || engine.limit().to_json())))
@@ -302,10 +322,38 @@ impl Core {
         self.home.close(py);
     }
 
+    /// Is the engine of the host, for who connects to the socket on standard input, until nobody
+    /// has been connected for a while. Otherwise they learn why there is none.
+    fn serve(&self, py: Python<'_>) -> PyResult<()> {
+        let listener = server::listener()
+            .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), errno.to_string())))?;
+        let started = self.home.session(py).and_then(|session| {
+            let engine = py.detach(|| session.engine());
+            Ok((session, engine.map_err(|error| Failure::from(error).raised(py))?))
+        });
+        match started {
+            Ok((session, engine)) => {
+                let server = Server::new(listener, session, engine, Bell::new()?);
+                py.detach(|| server.run());
+            }
+            Err(error) => {
+                let failure = Failure::of_exception(py, &error);
+                py.detach(|| server::refuse_all(&listener, &failure));
+            }
+        }
+        Ok(())
+    }
+
     /// This client's share of the option `memory`, in bytes, where the option is given.
     #[getter]
     fn memory_bytes(&self) -> Option<u64> {
         self.home.memory_bytes()
+    }
+
+    /// Whether the engine of the host reads.
+    #[getter]
+    fn shared(&self) -> bool {
+        self.home.is_shared()
     }
 
     #[getter]

@@ -1,15 +1,18 @@
 //! Exceptions: the classes are those of `inrush._errors`.
 
+use std::borrow::Cow;
+
 use inrush::{Error, ErrorReason};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
+use serde::{Deserialize, Serialize};
 
 /// A failure, and what it is about, until it is raised.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Failure {
     /// One of [`ErrorReason`], or a name of Python's side alone.
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     uri: Option<String>,
     attempts: Option<u32>,
@@ -18,6 +21,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     const fn new(reason: &'static str, message: String) -> Self {
+        let reason = Cow::Borrowed(reason);
         Self { reason, message, uri: None, attempts: None, request_id: None }
     }
 
@@ -42,6 +46,42 @@ impl Failure {
         Self::new(ErrorReason::Interrupted.name(), message)
     }
 
+    /// What this machine lacks.
+    pub(crate) const fn host(message: String) -> Self {
+        Self::new(ErrorReason::Host.name(), message)
+    }
+
+    /// What an exception of this package, or another one, says.
+    pub(crate) fn of_exception(py: Python<'_>, error: &PyErr) -> Self {
+        let value = error.value(py);
+        let kind = value.getattr("kind").and_then(|kind| kind.extract::<String>());
+        let mut failure = Self::new(ErrorReason::Internal.name(), value.to_string());
+        if let Ok(kind) = kind {
+            failure.reason = Cow::Owned(kind);
+        }
+        failure
+    }
+
+    /// Whether it may be another one for another key of the same bucket.
+    pub(crate) fn is_of_one_key(&self) -> bool {
+        self.reason == ErrorReason::PermissionDenied.name()
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// With texts of at most this many characters.
+    pub(crate) fn cut(mut self, characters_max: usize) -> Self {
+        for text in [&mut self.message].into_iter().chain(&mut self.request_id) {
+            if let Some((end, _)) = text.char_indices().nth(characters_max) {
+                text.truncate(end);
+                text.push_str("...");
+            }
+        }
+        self
+    }
+
     /// Adds this object to the failure, unless it names one.
     pub(crate) fn of(mut self, uri: &str) -> Self {
         self.uri.get_or_insert_with(|| uri.to_owned());
@@ -63,7 +103,7 @@ impl Failure {
             Ok(py.import("inrush._errors")?.getattr("from_native")?.unbind())
         })?;
         let Self { reason, message, uri, attempts, request_id } = self;
-        make.bind(py).call1((reason, message, uri.as_deref(), *attempts, request_id.as_deref()))
+        make.bind(py).call1((&**reason, message, uri.as_deref(), *attempts, request_id.as_deref()))
     }
 }
 

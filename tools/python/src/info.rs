@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
+use serde::{Deserialize, Serialize};
 
 use crate::errors::{Failure, class};
 
@@ -16,7 +17,7 @@ use crate::errors::{Failure, class};
 /// Attributes: `uri` ("s3://bucket/key", the key as it is), `bucket`, `key`, `size` (bytes), `etag`
 /// (with its quotes, or None), `last_modified` (a datetime in UTC, or None).
 #[pyclass(frozen, eq, hash, module = "inrush", name = "ObjectInfo", from_py_object)]
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct ObjectInfo {
     #[pyo3(get)]
     pub(crate) bucket: String,

@@ -4,22 +4,19 @@
 //! Everything is called with the interpreter attached, and returns at once, but for
 //! [`Jobs::wait`].
 
-use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::HashMap;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
-use inrush::{Bucket, Completion, Destination, Priority, RemoteObject, Request, Requests};
+use inrush::{Bucket, RemoteObject};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::buffer::Memory;
 use crate::errors::Failure;
 use crate::info::{ObjectInfo, parse};
-use crate::session::{Home, Session};
-
-/// Bytes of one request: what the command fetches at once, too.
-const PART_BYTES: u64 = 8 << 20;
+use crate::reader::{Object, Reader};
+use crate::session::Home;
 
 /// What is read: an address, or an object that is known.
 #[derive(Debug, Clone)]
@@ -92,7 +89,7 @@ enum Step {
     /// A question is under way.
     Asked,
     /// The object is known; its range is not asked for yet.
-    Known(RemoteObject),
+    Known(Object),
     /// Parts are under way.
     Parts { memory: Memory, under_way: u64 },
 }
@@ -107,24 +104,13 @@ struct Job {
     failure: Option<Failure>,
 }
 
-#[derive(Debug)]
-enum Answer {
-    Object(Result<RemoteObject, inrush::Error>),
-    Bucket(Result<Bucket, inrush::Error>),
-}
-
-/// Answers that have come, by the number of the job.
-type Answers = Arc<Mutex<VecDeque<(u64, Answer)>>>;
-
 /// A job that is over, by its number.
 pub(crate) type Ended = (u64, Result<Outcome, Failure>);
 
 /// The jobs of one caller. Dropping it cancels what is under way.
 #[derive(Debug)]
 pub(crate) struct Jobs {
-    session: Weak<Session>,
-    requests: Requests,
-    answers: Answers,
+    reader: Reader,
     jobs: HashMap<u64, Job>,
     /// The job of each request.
     of_token: HashMap<u64, u64>,
@@ -135,14 +121,8 @@ pub(crate) struct Jobs {
 
 impl Jobs {
     pub(crate) fn new(py: Python<'_>, home: &Home) -> PyResult<Self> {
-        let session = home.session(py)?;
-        let engine = py.detach(|| session.engine());
-        let requests = engine.and_then(|engine| engine.requests());
-        let requests = requests.map_err(|error| Failure::from(error).raised(py))?;
         Ok(Self {
-            session: Arc::downgrade(&session),
-            requests,
-            answers: Arc::default(),
+            reader: Reader::new(py, home)?,
             jobs: HashMap::new(),
             of_token: HashMap::new(),
             next_job: 0,
@@ -153,8 +133,30 @@ impl Jobs {
 
     /// Readable when there may be something to take.
     pub(crate) fn descriptor(&self) -> RawFd {
-        use std::os::fd::AsFd as _;
-        self.requests.as_fd().as_raw_fd()
+        self.reader.descriptor()
+    }
+
+    /// Bytes to read ahead, at most.
+    pub(crate) fn ahead_bytes_max(&self) -> u64 {
+        self.reader.ahead_bytes_max()
+    }
+
+    /// Hands on what was begun, before somebody waits for the descriptor.
+    pub(crate) fn flush(&mut self) {
+        self.reader.flush();
+    }
+
+    /// Before a result is handed out: hands on what was begun, and takes what has come, often
+    /// enough that reads go on while the caller works.
+    pub(crate) fn nudge(&mut self) {
+        if self.reader.nudge() {
+            self.take();
+        }
+    }
+
+    /// Whether nothing can be read any more, and nothing is under way.
+    pub(crate) fn is_over(&self) -> bool {
+        self.count() == 0 && self.reader.is_over()
     }
 
     /// Jobs that are not over, or have not been taken.
@@ -174,85 +176,37 @@ impl Jobs {
     }
 
     fn ask(&mut self, number: u64, mut job: Job) -> Result<(), Failure> {
-        let session = self.session.upgrade().ok_or_else(Failure::closed)?;
-        let address = job.source.address();
-        let (answers, waker) = (Arc::clone(&self.answers), self.requests.waker());
-        let answer = move |answer: Answer| {
-            answers.lock().unwrap_or_else(PoisonError::into_inner).push_back((number, answer));
-            waker.wake();
-        };
-        let asked = match &job.source {
-            Source::Known(info) if !matches!(job.want, Want::Info) => {
-                match session.bucket(&info.bucket) {
-                    Some(bucket) => {
-                        let known = known(info, &bucket)?;
-                        job.step = Step::Known(known);
-                        Ok(())
-                    }
-                    None => session
-                        .client
-                        .bucket_then(&address, move |bucket| answer(Answer::Bucket(bucket))),
-                }
-            }
-            Source::Known(_) | Source::Address(_) => {
-                session.client.head_then(&address, move |found| answer(Answer::Object(found)))
-            }
-        };
-        asked.map_err(|error| self.explained(error, &address))?;
+        let always = matches!(job.want, Want::Info);
+        let known = self.reader.find(number, &job.source, always);
+        if let Some(known) = known.map_err(|failure| failure.of(&job.source.address()))? {
+            job.step = Step::Known(known);
+        }
         self.jobs.insert(number, job);
         Ok(())
-    }
-
-    /// An error of the library; those of a client that was closed say so.
-    fn explained(&self, error: inrush::Error, address: &str) -> Failure {
-        let failure = match self.session.strong_count() {
-            0 => Failure::closed(),
-            _ => Failure::from(error),
-        };
-        failure.of(address)
     }
 
     /// Takes answers; the numbers of the jobs whose object is known now, in the order in which they
     /// came to be.
     pub(crate) fn take_answers(&mut self) -> Vec<u64> {
-        let answers =
-            std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner));
         let mut known_now = Vec::new();
-        for (number, answer) in answers {
+        for (number, found) in self.reader.take_found() {
             // One that was cancelled is gone.
             let Some(mut job) = self.jobs.remove(&number) else { continue };
-            let address = job.source.address();
-            match self.object_of(&job, answer) {
+            match found {
                 Ok(object) if matches!(job.want, Want::Info) => {
-                    let info = ObjectInfo::of(&object);
-                    self.ended.push((number, Ok(Outcome::Info(info))));
+                    self.ended.push((number, Ok(Outcome::Info(object.info()))));
                 }
                 Ok(object) => {
                     job.step = Step::Known(object);
                     self.jobs.insert(number, job);
                     known_now.push(number);
                 }
-                Err(failure) => self.ended.push((number, Err(failure.of(&address)))),
+                Err(failure) => {
+                    self.ended.push((number, Err(failure.of(&job.source.address()))));
+                }
             }
         }
         known_now
-    }
-
-    fn object_of(&self, job: &Job, answer: Answer) -> Result<RemoteObject, Failure> {
-        let address = job.source.address();
-        match (answer, &job.source) {
-            (Answer::Bucket(Ok(bucket)), Source::Known(info)) => {
-                if let Some(session) = self.session.upgrade() {
-                    session.keep_bucket(&info.bucket, bucket.clone());
-                }
-                known(info, &bucket)
-            }
-            (Answer::Bucket(Ok(_)), Source::Address(_)) => unreachable!("it was not asked for"),
-            (Answer::Object(Ok(object)), _) => Ok(object),
-            (Answer::Bucket(Err(error)) | Answer::Object(Err(error)), _) => {
-                Err(self.explained(error, &address))
-            }
-        }
     }
 
     /// How many bytes a job takes, once its object is known.
@@ -289,26 +243,23 @@ impl Jobs {
     }
 
     fn submit(&mut self, py: Python<'_>, number: u64, mut job: Job) -> Result<(), Failure> {
-        let Step::Known(object) = job.step else { unreachable!("it has no object") };
-        let (offset, length) = part_of(&object, job.part)?;
+        let Step::Known(object) = &job.step else { unreachable!("it has no object") };
+        let object = object.clone();
+        let (offset, length) = part_of(&object, &job)?;
         let want = std::mem::replace(&mut job.want, Want::Info);
         let memory = memory_of(py, want, length)?;
         let mut under_way = 0;
         let mut begin = 0;
+        let most = self.reader.part_bytes_max();
         while begin < length {
-            let take = (length - begin).min(PART_BYTES);
+            let take = (length - begin).min(most);
             let at = |bytes: u64| usize::try_from(bytes).expect("it is in memory");
             let token = self.next_token;
             self.next_token += 1;
-            let submitted = self.requests.submit(Request {
-                object: object.clone(),
-                range: offset + begin..offset + begin + take,
-                into: Destination::Place(Box::new(memory.piece(at(begin), at(take)))),
-                priority: Priority::Normal,
-                token,
-            });
-            if let Err(error) = submitted {
-                job.failure = Some(self.explained(error, &job.source.address()));
+            let range = offset + begin..offset + begin + take;
+            let piece = memory.piece(at(begin), at(take));
+            if let Err(failure) = self.reader.read(token, &object, range, piece) {
+                job.failure = Some(failure.of(&job.source.address()));
                 break;
             }
             self.of_token.insert(token, number);
@@ -338,20 +289,19 @@ impl Jobs {
     }
 
     /// Waits for something to take, for `at_most`; without the interpreter.
-    pub(crate) fn wait(&self, at_most: Duration) -> Vec<Completion> {
-        self.requests.wait(at_most)
+    pub(crate) fn wait(&mut self, at_most: Duration) {
+        self.reader.wait(at_most);
     }
 
     /// Takes what was waited for.
-    pub(crate) fn take(&mut self, completions: Vec<Completion>) {
-        for Completion { token, into, result } in completions {
-            drop(into);
+    pub(crate) fn take(&mut self) {
+        for (token, result) in self.reader.take_landed() {
             let Some(number) = self.of_token.remove(&token) else { continue };
             let Some(mut job) = self.jobs.remove(&number) else { continue };
-            if let Err(error) = result
+            if let Err(failure) = result
                 && job.failure.is_none()
             {
-                job.failure = Some(self.explained(error, &job.source.address()));
+                job.failure = Some(failure.of(&job.source.address()));
                 self.cancel_parts(number);
             }
             let Step::Parts { under_way, .. } = &mut job.step else { unreachable!("it has parts") };
@@ -365,12 +315,13 @@ impl Jobs {
         }
     }
 
-    fn cancel_parts(&self, number: u64) {
+    fn cancel_parts(&mut self, number: u64) {
         for (token, of) in &self.of_token {
             if *of == number {
-                self.requests.cancel(*token);
+                self.reader.cancel(*token);
             }
         }
+        self.reader.flush();
     }
 
     /// Cancels a job; it ends soon.
@@ -397,31 +348,30 @@ impl Jobs {
         for number in numbers {
             self.cancel(number);
         }
-        while self.requests.under_way() > 0 {
-            let this = &*self;
-            let completions = py.detach(|| this.wait(crate::session::SLICE));
-            self.take(completions);
+        while self.reader.under_way() > 0 {
+            py.detach(|| self.wait(crate::session::SLICE));
+            self.take();
         }
+        self.take();
         self.ended.clear();
     }
 }
 
 /// The object of an earlier listing.
-fn known(info: &ObjectInfo, bucket: &Bucket) -> Result<RemoteObject, Failure> {
+pub(crate) fn known(info: &ObjectInfo, bucket: &Bucket) -> Result<RemoteObject, Failure> {
     let etag = info.etag.as_deref().unwrap_or_default();
     bucket.object(&info.key, info.size, etag).map_err(Failure::from)
 }
 
 /// Offset and length that are meant, within the object.
-fn part_of(object: &RemoteObject, part: Option<Part>) -> Result<Part, Failure> {
+fn part_of(object: &Object, job: &Job) -> Result<Part, Failure> {
     let size_bytes = object.size_bytes();
-    let Some((offset, length)) = part else { return Ok((0, size_bytes)) };
+    let Some((offset, length)) = job.part else { return Ok((0, size_bytes)) };
     match offset.checked_add(length) {
         Some(end) if end <= size_bytes => Ok((offset, length)),
         _ => Err(Failure::range(format!(
-            "{length} bytes from {offset} are beyond the end of s3://{}/{}, which has {size_bytes}",
-            object.bucket(),
-            object.key()
+            "{length} bytes from {offset} are beyond the end of {}, which has {size_bytes}",
+            job.source.address()
         ))),
     }
 }

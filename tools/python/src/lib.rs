@@ -13,10 +13,12 @@ mod buffer;
 mod client;
 mod download;
 mod errors;
+mod host;
 mod info;
 mod jobs;
 mod listing;
 mod many;
+mod reader;
 mod session;
 
 use std::ffi::OsString;
@@ -53,6 +55,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<download::Download>()?;
     module.add_class::<aio::Reactor>()?;
     module.add_function(wrap_pyfunction!(client::size_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(host::attach::inherited_sockets, module)?)?;
     module.add_function(wrap_pyfunction!(prefer_huge_pages, module)?)?;
     module.add_function(wrap_pyfunction!(main, module)?)
 }

@@ -1,7 +1,7 @@
 //! `list`: pages as they come.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -45,6 +45,11 @@ impl Bell {
     /// Readable while it rings.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.counter.as_raw_fd()
+    }
+
+    /// As [`Bell::descriptor`], for poll(2).
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.counter.as_fd()
     }
 
     /// It does not ring any more.

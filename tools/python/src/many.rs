@@ -16,8 +16,6 @@ use crate::session::{Owned, SLICE};
 
 /// Items that are begun and not handed out, at most.
 const ITEMS_MAX: usize = 2048;
-/// Their bytes, at most; a single one may have more.
-const BYTES_MAX: u64 = 256 << 20;
 
 /// An item as it was given.
 #[derive(Debug)]
@@ -64,6 +62,8 @@ pub(crate) struct ReadMany {
     next_index: u64,
     next_out: u64,
     bytes_ahead: u64,
+    /// Most bytes of items that are begun and not handed out; a single one may have more.
+    bytes_ahead_max: u64,
     is_over: bool,
 }
 
@@ -74,6 +74,7 @@ impl ReadMany {
         return_exceptions: bool,
         jobs: Jobs,
     ) -> PyResult<Self> {
+        let bytes_ahead_max = jobs.ahead_bytes_max();
         Ok(Self {
             items: Some(items.try_iter()?.unbind()),
             ordered,
@@ -85,6 +86,7 @@ impl ReadMany {
             next_index: 0,
             next_out: 0,
             bytes_ahead: 0,
+            bytes_ahead_max,
             is_over: false,
         })
     }
@@ -95,7 +97,9 @@ impl ReadMany {
 
     /// Takes items while there is room for more.
     fn refill(&mut self, py: Python<'_>) -> PyResult<()> {
-        while self.begun.len() + self.done.len() < ITEMS_MAX && self.bytes_ahead < BYTES_MAX {
+        while self.begun.len() + self.done.len() < ITEMS_MAX
+            && self.bytes_ahead < self.bytes_ahead_max
+        {
             let Some(items) = &self.items else { return Ok(()) };
             let Some(item) = items.bind(py).clone().next() else {
                 self.items = None;
@@ -145,7 +149,7 @@ impl ReadMany {
             let Some(item) = self.begun.get_mut(&number) else { continue };
             let counted = item.bytes;
             let is_next = item.index == self.next_out || !self.ordered && self.done.is_empty();
-            if counted == 0 && self.bytes_ahead + bytes > BYTES_MAX && !is_next {
+            if counted == 0 && self.bytes_ahead + bytes > self.bytes_ahead_max && !is_next {
                 left.push_back(number);
                 continue;
             }
@@ -220,11 +224,12 @@ impl ReadMany {
     fn step(&mut self, py: Python<'_>) -> PyResult<Option<ReadResult>> {
         loop {
             if let Poll::Ready(result) = self.look(py)? {
+                self.jobs()?.nudge();
                 return Ok(result);
             }
-            let jobs = &*self.jobs()?;
-            let completions = py.detach(|| jobs.wait(SLICE));
-            self.jobs()?.take(completions);
+            let jobs = self.jobs()?;
+            py.detach(|| jobs.wait(SLICE));
+            self.jobs()?.take();
             py.check_signals()?;
         }
     }
@@ -300,11 +305,17 @@ impl ReadMany {
             return Ok(Some(Vec::new()));
         }
         let jobs = self.jobs()?;
-        let completions = jobs.wait(Duration::ZERO);
-        jobs.take(completions);
+        jobs.wait(Duration::ZERO);
+        jobs.take();
         match self.look(py) {
-            Ok(Poll::Pending) => Ok(None),
-            Ok(Poll::Ready(result)) => Ok(Some(result.into_iter().collect())),
+            Ok(Poll::Pending) => {
+                self.jobs()?.flush();
+                Ok(None)
+            }
+            Ok(Poll::Ready(result)) => {
+                self.jobs()?.nudge();
+                Ok(Some(result.into_iter().collect()))
+            }
             Err(error) => {
                 self.finish(py);
                 Err(error)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
+use crate::host::attach::{Host, Unattached};
+use crate::host::link::Link;
 
 /// How long a wait may take before signals are looked at.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
@@ -213,6 +216,14 @@ enum Found {
     Starting(Arc<Starting>),
 }
 
+/// What reads for a caller.
+pub(crate) enum Engines {
+    /// The engine of this process.
+    Own(Arc<Session>),
+    /// The engine of the host.
+    Host(Box<Link>),
+}
+
 /// The state of one client. Its lock is held with the interpreter attached, and for no wait: so no
 /// other thread has it while Python forks.
 #[derive(Debug)]
@@ -220,11 +231,41 @@ pub(crate) struct Home {
     client: ClientOptions,
     engine: EngineOptions,
     state: Mutex<State>,
+    /// The engine that processes of this host share, where this client shares it.
+    host: Option<Arc<Host>>,
+    /// This machine does not allow that.
+    is_alone: AtomicBool,
 }
 
 impl Home {
-    pub(crate) fn new(client: ClientOptions, engine: EngineOptions) -> Self {
-        Self { client, engine, state: Mutex::new(State::Idle) }
+    pub(crate) fn new(
+        client: ClientOptions,
+        engine: EngineOptions,
+        host: Option<Arc<Host>>,
+    ) -> Self {
+        let (state, is_alone) = (Mutex::new(State::Idle), AtomicBool::new(false));
+        Self { client, engine, state, host, is_alone }
+    }
+
+    /// Whether the engine of the host reads for this client.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.host.is_some() && !self.is_alone.load(Ordering::Relaxed)
+    }
+
+    /// What reads for one caller.
+    pub(crate) fn engines(&self, py: Python<'_>) -> PyResult<Engines> {
+        if let Some(host) = self.host.as_ref().filter(|_| self.is_shared()) {
+            match host.link(py) {
+                Ok(link) => return Ok(Engines::Host(Box::new(link))),
+                Err(Unattached::Raised(error)) => return Err(error),
+                Err(Unattached::Failed(failure)) => return Err(failure.raised(py)),
+                Err(Unattached::Alone(why)) => {
+                    self.is_alone.store(true, Ordering::Relaxed);
+                    py.import("inrush._host")?.getattr("warn_alone")?.call1((why,))?;
+                }
+            }
+        }
+        self.session(py).map(Engines::Own)
     }
 
     /// This client's share of the option `memory`, in bytes, where the option is given.
@@ -308,6 +349,9 @@ impl Home {
     /// Ends it: what is under way fails, and no thread and no descriptor is left.
     pub(crate) fn close(&self, py: Python<'_>) {
         let state = std::mem::replace(&mut *lock(&self.state), State::Closed);
+        if let Some(host) = &self.host {
+            host.close();
+        }
         py.detach(|| end(state));
     }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Union
 
 #: Only against tests that hang: nothing is measured.
@@ -43,6 +45,18 @@ def threads(process: Union[int, str] = "self") -> list[str]:
         except FileNotFoundError:
             pass
     return sorted(name for name in names if name.startswith("inrush"))
+
+
+def engines(endpoint: str) -> list[int]:
+    """The processes that are engines for this endpoint."""
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            of = Path(f"/proc/{process}")
+            if b"_host.serve" in of.joinpath("cmdline").read_bytes() and \
+                    endpoint.encode() in of.joinpath("environ").read_bytes():
+                found.append(int(process))
+    return found
 
 
 def descriptors() -> int:

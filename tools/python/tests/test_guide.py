@@ -141,7 +141,8 @@ def check(example: str, names: dict[str, Any]) -> None:
             assert Path(folder, "0000.bin").read_bytes() == OBJECTS["bucket/train/0000.bin"]
     elif "read_many" in example:
         assert names["total"] == sum(map(len, OBJECTS.values()))
-        assert names["first"] == OBJECTS["bucket/train/0000.bin"][:100]
+        if 'share="host"' not in example:
+            assert names["first"] == OBJECTS["bucket/train/0000.bin"][:100]
     else:
         assert "inrush.sharding" in example, "an example that nothing checks"
         assert names["order"] == [5, 4, 0, 7] and names["rank"] is None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from common import engines
 from conftest import Origin, require, small_objects, tar_of, tars
 
 torch = require("torch")
@@ -276,13 +277,34 @@ def test_uneven_ends_are_dropped(serve: Serve) -> None:
     assert [len(list(one)) for one in sets] == [2] * 4
 
 
-def test_each_worker_has_its_share_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("chosen", "kind"), [
+    (_stream.of_this_process, ()), (_stream.on_this_host, ("host",))])
+def test_each_worker_has_its_share_of_the_host(
+        chosen: Any, kind: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     client = inrush.Client(endpoint_url="http://127.0.0.1:1")
-    assert _stream.of_this_process(client) is client
-    assert _stream.of_this_process(client, 3, 4).options == {**client.options, "share": (3, 4)}
+    assert chosen(client) is client
+    assert chosen(client, 3, 4).options == {**client.options, "share": (*kind, 3, 4)}
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert _stream.of_this_process(client, 3, 4).options["share"] == (7, 8)
+    assert chosen(client, 3, 4).options["share"] == (*kind, 7, 8)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_share_the_engine_of_the_host(serve: Serve, method: str) -> None:
+    objects = small_objects(200)
+    origin = serve(objects)
+    dataset = StreamDataset("s3://data/train/", client=origin.client(), shuffle_seed=1)
+    loader = DataLoader(dataset, batch_size=None, num_workers=4, multiprocessing_context=method)
+    found, most = {}, 0
+    for sample in loader:
+        found[sample["uri"][5:]] = sample["data"]
+        most = max(most, len(engines(origin.endpoint)))
+    assert found == objects and most == 1
+
+
+def test_a_client_with_a_part_of_the_host_shares_no_engine() -> None:
+    client = inrush.Client(endpoint_url="http://127.0.0.1:1", share=(0, 1))
+    assert _stream.on_this_host(client, 1, 2).options["share"] == (1, 2)
 
 
 def test_the_rank_is_that_of_the_launcher_or_of_the_group(
