@@ -93,22 +93,31 @@
 //! * [`command`]: the story of each command, from arguments to exit code, and the small files that
 //!   it writes beside its data: reports, metrics, what says that it is ready. It acts where rooms
 //!   of the same name only judge: `train`, `doctor`, and `bench`, which also reads the kernel's
-//!   counters. `verify` and `demo` are here as a whole. [`command::stream`] runs the channels of
-//!   Pipe mode, [`command::interrupts`] ends runs, [`command::log`] notes decisions.
+//!   counters. `verify` and `demo` are here as a whole. `command::mount` starts the server of
+//!   [`mount`] and its refreshes. `command::train` starts the channels of a job, in all modes, and
+//!   the job's command. [`command::stream`] runs the channels of Pipe mode, each on a thread: it
+//!   lists an epoch, or reads the listing that is kept of an earlier one, and supplies the streams
+//!   with objects. [`command::interrupts`] ends runs, [`command::log`] notes decisions.
 //! * [`control`]: the control plane: requests by HTTP that move no object's bytes. It asks; which
 //!   objects a run has, and where, is [`plan`]'s.
 //!   * [`control::settings`]: the environment and the profile files, as they are written.
 //!     [`control::auth`]: the keys that these lead to, roles, helper processes, sessions and access
-//!     grants; it refreshes what expires.
-//!   * [`control::web`]: the objects of URLs, and their redirects.
-//!   * [`control::list`]: LIST and HEAD. [`control::dns`]: names of hosts, whose addresses it keeps
-//!     fresh. [`control::endpoint`]: the URL, region and addressing style of a bucket.
+//!     grants; it refreshes what expires. The AWS libraries that look them up speak HTTP through
+//!     its `chain_http`, which also reads the XML of their errors.
+//!   * [`control::web`]: requests the objects of URLs, and follows their redirects ([`s3::web`]
+//!     has such an object, which workers share).
+//!   * [`control::list`]: LIST and HEAD. `control::checksum`: requests the checksum of an object,
+//!     and of its parts. [`control::dns`]: names of hosts, whose addresses it keeps fresh.
+//!     [`control::endpoint`]: the URL, region and addressing style of a bucket.
+//!   * `control::blocking`: calls that block, on helper threads. `control::loopback`: a small
+//!     server for the tests of this room.
 //!   * `control::client`: HTTP of all of these, with retries; [`control::limits`]: their limits.
-//! * [`download`]: File mode: from the objects of a listing to files at their destinations, what
-//!   `sync --delete` removes, and which files are the run's own. It prints nothing and knows no
-//!   signal: it reports events, and is cancelled.
+//! * [`download`]: File mode: from the objects of a listing to files, below which folder or as
+//!   which file, what `sync --delete` removes, and which files are the run's own. It prints nothing
+//!   and knows no signal: it reports events, and is cancelled.
 //!   * `download::run`: one of them, from its first listing to its summary and its error.
-//! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
+//! * [`s3`]: the words of S3: addresses, listings, answers, signatures; and [`s3::web`]: an object
+//!   of a URL, and the servers that its redirects lead to. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: which objects, under which paths, in which ranges and order: filters, manifests
 //!   (augmented ones, too), shards, the order of an epoch, and how several requests share a
@@ -124,7 +133,8 @@
 //!   * [`mount::serving`]: the server of mounts: it answers the kernel from names, workers and
 //!     cache. It prints nothing and knows no signal: it reports events.
 //! * [`train`]: the input of a SageMaker job: its channels, configuration files, variables. Pure.
-//! * [`doctor`]: facts of a machine, a destination and a service, each judged. Pure.
+//! * [`doctor`]: facts of a machine (processors, memory, network interfaces, limits), a destination
+//!   and a service, as data, and a judgement on each. Pure: [`sys`] reads them from the kernel.
 //! * [`engine`]: the data plane: requests, the workers that download them, their concurrency, and
 //!   the streams into pipes.
 //!   * [`engine::threads`]: starts and pins the workers, which agree on one kind of ring; gathers
@@ -136,8 +146,8 @@
 //!   * [`engine::schedule`]: which range next, and for whom.
 //!   * [`engine::config`]: what a run may use of this machine, resolved once.
 //!   * [`engine::endpoints`]: the endpoints of an engine, and their numbers. Pure.
-//!   * [`engine::worker`]: the loop: one turn is one system call. It counts what it waits for.
-//!     Generic over ring and host.
+//!   * [`engine::worker`]: the loop: one turn is one system call. It moves a range that is
+//!     redirected to its next server, and counts what it waits for. Generic over ring and host.
 //!   * [`engine::pace`]: how many requests are in flight, and how many are sent a second. Workers
 //!     and observers share it by atomics. Pure.
 //!   * [`engine::peers`]: how connections and addresses fare beside each other: who is late, and
@@ -146,7 +156,8 @@
 //!     Its [`engine::stream::feeder`] asks the workers for ranges, each into a pipe of its own or,
 //!     over TLS or to be compared with a checksum, into memory, and hands them on in order (those
 //!     of memory through a pipe of the feeder's); a range whose turn it is gets the reader's pipe
-//!     itself. Objects of gzip go to threads that inflate them, several at the same time.
+//!     itself. Objects of gzip go to threads that inflate them, several at the same time. Its
+//!     [`engine::stream::lock`] locks the file that says which process has a base folder.
 //!   * [`engine::budget`]: the bytes that streams may have requested and not handed on, for all
 //!     channels of a process. Pure.
 //!   * [`engine::backlog`]: what of a stream stands in memory, ahead of its turn. Pure.
@@ -185,15 +196,15 @@
 //!     beginning. Pure.
 //!   * [`files::sink`]: what the bytes of a download become (files, or nothing), by which steps,
 //!     and whether the calls of these steps are slow. Pure.
-//! * [`sys`]: rings, slots, descriptors, child processes, the shape of the machine: the only
-//!   `unsafe`.
+//! * [`sys`]: rings, slots, descriptors, signals, child processes, the shape of the machine: the
+//!   only `unsafe`.
 //!   * [`sys::slot`]: a piece of memory that one holder has, of the engine's own ([`sys::pool`]) or
 //!     of what a caller has lent ([`sys::loan`]).
 //!   * [`sys::uring`]: the ring of io_uring.
 //!   * [`sys::readiness`]: the same over epoll, non-blocking calls, threads that write to files.
 //!   * [`sys::choice`]: which of the two, and why.
-//!   * [`sys::tcp_memory`]: what all TCP sockets of the machine hold, and whether the kernel drops
-//!     received packets for it.
+//!   * [`sys::tcp_memory`]: what all TCP sockets of the machine hold, and whether the kernel has
+//!     dropped received packets for it since the last look.
 //!   * [`sys::fuse_ring`]: the kernel's requests to a mount over io_uring.
 //! * [`report`]: what users and their programs read of a run: progress, summary, document, data.
 //!   * [`report::bench`]: what `bench` measured, as a document, a table and a page. Pure.
@@ -221,7 +232,8 @@
 //! restrictions; `tools/bench.py` lists what is measured; both share `tools/lab`; `tools/fuzz`
 //! says what must hold of the parsers whatever comes in; `tools/hosts` says what would limit larger
 //! machines; `tools/package` makes what people install; `tools/python` is the Python package, over
-//! [`library`], [`command`] and the options of [`cli`].
+//! [`library`], [`command`] and the options of [`cli`]; its `src/host` is the engine that the
+//! processes of a host share.
 //!
 //! # The words
 //!
