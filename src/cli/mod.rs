@@ -47,7 +47,7 @@ pub use doctor::DoctorArgs;
 pub use help::completion::{CompleteArgs, completions};
 pub use help::man::man;
 pub use ls::LsArgs;
-pub use mount::{FuseName, MountArgs, UnmountArgs};
+pub use mount::{FuseName, MountArgs, PageCacheName, UnmountArgs};
 pub use options::cache::CacheArgs;
 pub use options::metrics::MetricsArgs;
 pub use options::selection::{ManifestPlace, SelectionArgs};

@@ -33,6 +33,18 @@ pub enum FuseName {
     Device,
 }
 
+/// The use of the kernel's page cache for files that are opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum PageCacheName {
+    /// large files skip it where that is faster, by the reads before
+    #[default]
+    Auto,
+    /// all files use it
+    Always,
+    /// all files skip it
+    Never,
+}
+
 /// Arguments of `mount`.
 #[derive(Debug, Clone)]
 pub struct MountArgs {
@@ -78,6 +90,8 @@ pub struct MountArgs {
     pub cache: CacheArgs,
     /// The transport of the kernel's requests; `None`: by the environment.
     pub fuse: Option<FuseName>,
+    /// The use of the page cache.
+    pub page_cache: PageCacheName,
     /// The part of the objects.
     pub shard: Shard,
     /// Output on standard error.
@@ -168,6 +182,9 @@ pub(super) struct MountTyped {
     /// how the kernel's requests come [default: INRUSH_FUSE, or auto]
     #[arg(long, value_name = "TRANSPORT")]
     fuse: Option<FuseName>,
+    /// whether files that programs read use the kernel's page cache
+    #[arg(long, value_name = "USE", default_value = "auto")]
+    page_cache: PageCacheName,
     /// take only part I of N of the objects; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
@@ -267,6 +284,7 @@ impl MountTyped {
             explain: self.explain,
             cache: self.cache,
             fuse: self.fuse,
+            page_cache: self.page_cache,
             shard: self.shard,
             messages: self.messages,
             metrics: self.metrics,

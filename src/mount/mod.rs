@@ -6,6 +6,7 @@
 //! * [`lazy`]: the names of folders that are listed on first use.
 //! * [`demand`]: which bytes to fetch for reads and read-ahead within the memory limit; its `file`
 //!   is the state of one file.
+//! * [`page_cache`]: which files are opened past the kernel's page cache.
 //! * [`versions`]: names whose objects were replaced or deleted since the listing.
 //! * [`changes`]: names that later listings add, and folders that are gone.
 //! * [`table`]: lines of `/proc/self/mountinfo`.
@@ -14,6 +15,7 @@
 pub mod changes;
 pub mod demand;
 pub mod lazy;
+pub mod page_cache;
 pub mod serving;
 pub mod table;
 pub mod tree;

@@ -7,6 +7,8 @@ use crate::mount::tree::Inode;
 
 /// Offset of the name in `struct fuse_dirent`.
 const DIRENT_BYTES: usize = 24;
+/// FUSE_READ_LOCKOWNER: `lock_owner` of `struct fuse_read_in` is set.
+const READ_LOCK_OWNER: u32 = 1 << 1;
 /// Length of `struct fuse_entry_out`.
 const ENTRY_BYTES: usize = 128;
 
@@ -38,6 +40,8 @@ pub enum Call {
         offset: u64,
         /// Most bytes to return.
         length: u32,
+        /// A program's read past the page cache, which alone names a lock owner.
+        has_owner: bool,
     },
     /// FUSE_RELEASE.
     Release {
@@ -83,6 +87,7 @@ pub fn parse(head: &[u8], arguments: &[u8]) -> Option<Call> {
             handle: u64_at(arguments, 0)?,
             offset: u64_at(arguments, 8)?,
             length: u32_at(arguments, 16)?,
+            has_owner: u32_at(arguments, 20)? & READ_LOCK_OWNER != 0,
         },
         17 => Call::FileSystem,
         18 => Call::Release { inode, handle: u64_at(arguments, 0)? },
@@ -330,8 +335,10 @@ mod tests {
         arguments[..8].copy_from_slice(&5u64.to_ne_bytes());
         arguments[8..16].copy_from_slice(&4096u64.to_ne_bytes());
         arguments[16..20].copy_from_slice(&1000u32.to_ne_bytes());
-        let read = Call::Read { handle: 5, offset: 4096, length: 1000 };
-        assert_eq!(parse(&head(15, 7), &arguments), Some(read));
+        let read = |has_owner| Call::Read { handle: 5, offset: 4096, length: 1000, has_owner };
+        assert_eq!(parse(&head(15, 7), &arguments), Some(read(false)));
+        arguments[20..24].copy_from_slice(&2u32.to_ne_bytes());
+        assert_eq!(parse(&head(15, 7), &arguments), Some(read(true)));
         let release = Call::Release { inode: 7, handle: 5 };
         assert_eq!(parse(&head(18, 7), &arguments), Some(release));
         for (operation, has_attributes) in [(28, false), (44, true)] {
@@ -347,7 +354,7 @@ mod tests {
         assert_eq!(parse(&head(22, 7), &arguments), Some(Call::Other));
         // Too short to be a request.
         assert_eq!(parse(&head(15, 7)[..20], &arguments), None);
-        assert_eq!(parse(&head(15, 7), &arguments[..19]), None);
+        assert_eq!(parse(&head(15, 7), &arguments[..23]), None);
     }
 
     #[test]

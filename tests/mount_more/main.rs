@@ -30,6 +30,7 @@ mod cache;
 mod helper;
 mod lazy;
 mod model;
+mod page_cache;
 mod refresh;
 mod replaced;
 mod report;

@@ -15,7 +15,7 @@ use crate::served::serve;
 
 /// Whether the kernel lets mounts use io_uring. Few do so by themselves, so a run in which nothing
 /// may be left out goes on without it.
-fn is_allowed() -> bool {
+pub(crate) fn is_allowed() -> bool {
     let setting = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
     let is_allowed = setting.is_ok_and(|setting| setting.starts_with('Y'));
     if !is_allowed {

@@ -172,6 +172,7 @@ fn mount_options(args: &MountArgs) -> MountOptions {
         gid: args.gid,
         mode: args.mode,
         noexec: args.noexec,
+        page_cache: args.page_cache,
     }
 }
 

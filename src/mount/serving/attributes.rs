@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo};
 
+use crate::cli::PageCacheName;
 use crate::limits::BLOCK_BYTES;
 use crate::mount::tree::{Facts, Kind};
 use crate::mount::wire;
@@ -27,6 +28,8 @@ pub(crate) struct MountOptions {
     pub(crate) mode: Option<u16>,
     /// Files must not be executed.
     pub(crate) noexec: bool,
+    /// The use of the page cache.
+    pub(crate) page_cache: PageCacheName,
 }
 
 /// Owner and permissions of files.

@@ -28,11 +28,13 @@ impl Filesystem for Device {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
-            // For cached files that are opened with O_DIRECT.
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ] {
             // Capabilities that an older kernel does not have are not used.
             let _ = config.add_capabilities(wanted);
+        }
+        // Also for files of the cache that are opened with O_DIRECT.
+        if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok() {
+            view.bypass().set_can_map();
         }
         let _ = config.set_max_write(view.request_bytes());
         let _ = config.set_max_background(MOUNT_BACKGROUND_MAX);
@@ -81,10 +83,12 @@ impl Filesystem for Device {
         offset: u64,
         size: u32,
         _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.0.read_file(handle, offset, size, ReadReply::Device(reply));
+        // A read for the page cache is nobody's.
+        let is_past = lock_owner.is_some();
+        self.0.read_file(handle, (offset, size), is_past, ReadReply::Device(reply));
     }
 
     fn release(

@@ -69,14 +69,15 @@ impl Local {
     }
 
     /// Opens a file. If it is cached, `begin` gets its handle before a program does; else it
-    /// creates one, for a file that is downloaded. [`Self::close`] ends either.
+    /// creates one, for a file that is downloaded, and says how it uses the page cache.
+    /// [`Self::close`] ends either.
     pub(super) fn open(
         &self,
         inode: Inode,
         (object, endpoint): (Object, Arc<Endpoint>),
         is_direct: bool,
         reply: OpenReply,
-        begin: impl FnOnce(Object, Arc<Endpoint>, Option<FileHandle>) -> FileHandle,
+        begin: impl FnOnce(Object, Arc<Endpoint>, Option<FileHandle>) -> (FileHandle, FopenFlags),
     ) {
         let state = self.lock();
         if !is_direct && matches!(state.inodes.get(&inode), Some(Way::Through(..))) {
@@ -103,7 +104,7 @@ impl Local {
         found: Option<OpenFile>,
         is_direct: bool,
         reply: OpenReply,
-        begin: impl FnOnce(Option<FileHandle>) -> FileHandle,
+        begin: impl FnOnce(Option<FileHandle>) -> (FileHandle, FopenFlags),
     ) {
         let OpenFiles { inodes, files, handles } = &mut *state;
         *handles += 1;
@@ -112,11 +113,11 @@ impl Local {
         if let Some(Way::Through(backing, opens)) = inodes.get_mut(&inode) {
             *opens += 1;
             if !is_direct {
-                return reply.opened_through(begin(kept), FopenFlags::empty(), backing);
+                return reply.opened_through(begin(kept).0, FopenFlags::empty(), backing);
             }
             // With O_DIRECT this process reads it nevertheless: passed through, its reads would
             // have to be of whole disk blocks.
-            let handle = match found {
+            let (handle, _) = match found {
                 Some(file) => {
                     files.insert(handle, Arc::new(file));
                     begin(kept)
@@ -133,7 +134,7 @@ impl Local {
         {
             match reply.open_backing(found) {
                 Ok(backing) => {
-                    reply.opened_through(begin(kept), FopenFlags::empty(), &backing);
+                    reply.opened_through(begin(kept).0, FopenFlags::empty(), &backing);
                     inodes.insert(inode, Way::Through(backing, 1));
                     return;
                 }
@@ -149,13 +150,13 @@ impl Local {
         }
         let Some(file) = found else {
             drop(state);
-            // An inode's content never changes.
-            return reply.opened(begin(None), FopenFlags::FOPEN_KEEP_CACHE);
+            let (handle, flags) = begin(None);
+            return reply.opened(handle, flags);
         };
         files.insert(handle, Arc::new(file));
         let direct = FopenFlags::FOPEN_DIRECT_IO;
         let flags = if is_direct { direct } else { FopenFlags::FOPEN_KEEP_CACHE };
-        reply.opened(begin(kept), flags);
+        reply.opened(begin(kept).0, flags);
     }
 
     /// True for a handle of a cached file.

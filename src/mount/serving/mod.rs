@@ -6,7 +6,7 @@
 //! * `server`: the workers, the mounts, and what happens to them; `mounting` mounts with the
 //!   kernel.
 //! * `view`: what the kernel asks, answered from the names and by the reads; `attributes` are
-//!   those of its files.
+//!   those of its files, and `bypass` says which of them are opened past the page cache.
 //! * `transport`: how requests come: from the `device`, or over io_uring by `queues`.
 //!   `reply` is an answer to either; `mailbox` has those for a ring.
 //! * `reads`: reads that wait for bytes, which the workers receive.
@@ -17,6 +17,7 @@
 //! * `detach`: mount points, and the removal of mounts.
 
 pub(crate) mod attributes;
+mod bypass;
 pub(crate) mod cache_writer;
 pub(crate) mod detach;
 mod device;

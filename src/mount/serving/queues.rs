@@ -278,8 +278,9 @@ fn answer(view: &View, mailbox: &Arc<Mailbox>, request: FuseRequest) {
         Some(Call::Open { inode, flags }) => {
             view.open_file(inode, OpenFlags(flags), OpenReply::Ring(reply));
         }
-        Some(Call::Read { handle, offset, length }) => {
-            view.read_file(FileHandle(handle), offset, length, ReadReply::Ring(reply));
+        Some(Call::Read { handle, offset, length, has_owner }) => {
+            let reply = ReadReply::Ring(reply);
+            view.read_file(FileHandle(handle), (offset, length), has_owner, reply);
         }
         Some(Call::Release { inode, handle }) => {
             view.close_file(inode, FileHandle(handle));

@@ -185,6 +185,11 @@ impl Reads {
         id
     }
 
+    /// Counts a file that was opened past the page cache.
+    pub(super) fn note_direct_open(&self) {
+        self.lock().all.direct_opens += 1;
+    }
+
     /// Closes a file.
     pub(super) fn close(&self, id: FileId) {
         let mut state = self.lock();

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::attributes::{Attributes, MountOptions};
+use super::bypass::Bypass;
 use super::cache_writer::{CacheWriter, UNCACHED_REPORTS_MAX, Uncached};
 use super::detach::Own;
 use super::mounting::{self, ADVICE, Mounted};
@@ -52,6 +53,8 @@ pub(crate) struct MountResources {
     queue_bytes: u64,
     /// The number of requests in flight was set by the user.
     is_fixed: bool,
+    /// Memory of the machine, or of this process's cgroup, in bytes.
+    machine_bytes: u64,
 }
 
 impl MountResources {
@@ -72,7 +75,8 @@ impl MountResources {
         let is_fixed = options.connections.is_some();
         let config = Config::resolve(options, facts)?;
         let config = if has_tls { config.secured() } else { config }.of_leases();
-        Ok(Self { config, transport, queue_bytes, is_fixed })
+        let machine_bytes = facts.memory_bytes;
+        Ok(Self { config, transport, queue_bytes, is_fixed, machine_bytes })
     }
 }
 
@@ -128,6 +132,7 @@ pub(crate) struct Server {
     cache_writer: Option<CacheWriter>,
     transport: Transport,
     queue_bytes: u64,
+    machine_bytes: u64,
     fuse: FuseReport,
     /// Its start.
     started: Instant,
@@ -151,7 +156,7 @@ impl Server {
     /// If the machine has not enough resources for them.
     pub(crate) fn start(parts: ServerParts<'_>) -> Result<Self> {
         let ServerParts { control, resources, tls, retries, bandwidth, deadline, .. } = parts;
-        let MountResources { config, transport, queue_bytes, is_fixed } = resources;
+        let MountResources { config, transport, queue_bytes, is_fixed, machine_bytes } = resources;
         let workers = Workers::start(RunSetup {
             config,
             destination: Vec::new(),
@@ -184,6 +189,7 @@ impl Server {
             cache_writer,
             transport,
             queue_bytes,
+            machine_bytes,
             fuse: FuseReport::default(),
             started: now(),
             is_fixed,
@@ -274,7 +280,9 @@ impl Server {
         let version_check = Arc::new(version_check);
         let kept = self.cache_writer.as_ref().map(CacheWriter::shared);
         let reads = self.reads();
-        let view = View::new(names, reads, Arc::clone(&version_check), base, kept, request_bytes);
+        let bypass = Bypass::new(mount_options.page_cache, self.machine_bytes);
+        let files = (kept, bypass);
+        let view = View::new(names, reads, Arc::clone(&version_check), base, files, request_bytes);
         let view = Arc::new(view);
         let queues = queues::prepare(self.transport, self.queue_bytes, request_bytes)?;
         let place = point.to_owned();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use fuser::{Errno, FileAttr, FileHandle, FopenFlags, OpenAccMode, OpenFlags};
 
 use super::attributes::{Attributes, PIECE_BYTES};
+use super::bypass::Bypass;
 use super::cache_writer;
 use super::local::Local;
 use super::names::{Children, Names, Waiting};
@@ -30,6 +31,7 @@ pub(super) struct View {
     base: Attributes,
     /// Files that are read from the cache, if there is one.
     local: Option<Local>,
+    bypass: Bypass,
     /// Longest request, in bytes.
     request_bytes: u32,
     /// io_uring is requested from the kernel, and later: it is in use.
@@ -49,12 +51,12 @@ impl View {
         reader: Arc<Reads>,
         version_check: Arc<VersionCheck>,
         base: Attributes,
-        cache_writer: Option<Arc<cache_writer::CacheState>>,
+        (cache_writer, bypass): (Option<Arc<cache_writer::CacheState>>, Bypass),
         request_bytes: u32,
     ) -> Self {
         let local = cache_writer.map(Local::new);
         let over_ring = AtomicBool::new(false);
-        Self { names, reader, version_check, base, local, request_bytes, over_ring }
+        Self { names, reader, version_check, base, local, bypass, request_bytes, over_ring }
     }
 
     /// Sets whether io_uring is requested from the kernel at the mount, and later: is in use.
@@ -75,6 +77,11 @@ impl View {
     /// Files that are read from the cache, if there is one.
     pub(super) const fn local(&self) -> Option<&Local> {
         self.local.as_ref()
+    }
+
+    /// How opened files use the page cache.
+    pub(super) const fn bypass(&self) -> &Bypass {
+        &self.bypass
     }
 
     /// Answers a lookup in a folder.
@@ -114,28 +121,52 @@ impl View {
         let begin = |object: Object, endpoint, kept| match kept {
             Some(handle) => {
                 self.reader.open_kept(handle, &object, &endpoint);
-                handle
+                (handle, FopenFlags::FOPEN_KEEP_CACHE)
             }
-            None => FileHandle(self.reader.open(&self.version_check, inode, object, endpoint).0),
+            None => {
+                let size_bytes = object.size_bytes;
+                let id = self.reader.open(&self.version_check, inode, object, endpoint);
+                let handle = FileHandle(id.0);
+                let flags = self.bypass.open(handle, (inode, size_bytes), is_direct);
+                if flags.contains(FopenFlags::FOPEN_DIRECT_IO) {
+                    self.reader.note_direct_open();
+                }
+                (handle, flags)
+            }
         };
         match &self.local {
             Some(local) => local.open(inode, object, is_direct, reply, begin),
-            // An inode's content never changes.
-            None => reply.opened(begin(object.0, object.1, None), FopenFlags::FOPEN_KEEP_CACHE),
+            None => {
+                let (handle, flags) = begin(object.0, object.1, None);
+                reply.opened(handle, flags);
+            }
         }
     }
 
-    pub(super) fn read_file(&self, handle: FileHandle, offset: u64, length: u32, reply: ReadReply) {
+    /// Reads a file; `is_past`: for a program itself, not for the page cache.
+    pub(super) fn read_file(
+        &self,
+        handle: FileHandle,
+        (offset, length): (u64, u32),
+        is_past: bool,
+        reply: ReadReply,
+    ) {
         match &self.local {
             Some(local) if Local::is_local(handle) => local.read(handle, offset, length, reply),
-            _ => self.reader.read(FileId(handle.0), offset, length, reply),
+            _ => {
+                self.bypass.read(handle, offset, length, is_past);
+                self.reader.read(FileId(handle.0), offset, length, reply);
+            }
         }
     }
 
     pub(super) fn close_file(&self, inode: Inode, handle: FileHandle) {
         match Local::is_local(handle) {
             true => self.reader.close_kept(handle),
-            false => self.reader.close(FileId(handle.0)),
+            false => {
+                self.bypass.close(handle);
+                self.reader.close(FileId(handle.0));
+            }
         }
         if let Some(local) = &self.local {
             local.close(inode, handle);

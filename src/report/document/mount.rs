@@ -154,6 +154,8 @@ pub struct MountSummary {
     pub mounted: MountedCounts,
     /// Number of times that programs opened files.
     pub opens: u64,
+    /// Number of times that files were opened past the page cache.
+    pub direct_opens: u64,
     /// What was read of all files.
     #[serde(flatten)]
     pub counts: ReadCounts,
@@ -211,6 +213,8 @@ pub struct FuseReport {
 pub struct AllReads {
     /// Files opened.
     pub opens: u64,
+    /// Files opened past the page cache.
+    pub direct_opens: u64,
     /// What was read.
     pub counts: ReadCounts,
     /// Open files whose objects were replaced or deleted.
@@ -243,6 +247,7 @@ impl MountSummary {
             seconds: 0.0,
             mounted,
             opens: read.opens,
+            direct_opens: read.direct_opens,
             counts,
             read_amplification: (served > 0).then(|| received_bytes as f64 / served as f64),
             changed_files: read.changed_files,

@@ -1,11 +1,13 @@
 """Reads of mounts of inrush, rclone, s3fs and Mountpoint, in turn, and of a cache.
 
-An inrush-origin on loopback serves 4 objects of 1 GiB and 2,000 of 39,000 bytes in 64 folders;
-`far` and `random` with 20 ms to the first byte of each answer. Every run is a mount of its own, and
-begins with an empty page cache. fio reads, with --readonly:
+An inrush-origin on loopback serves 4 objects of 1 GiB, 2 of 64 MiB, and 2,000 of 39,000 bytes in
+64 folders; `far` and `random` with 20 ms to the first byte of each answer. Every run is a mount of
+its own, and begins with an empty page cache. fio reads, with --readonly:
 
 * one, four: one file, or four at the same time, in order, 1 MiB a read, 1 GiB each;
 * one-direct, four-direct: the same with O_DIRECT, which skips the page cache;
+* four-later: four, after two other files were read in the same way: with --page-cache auto inrush
+  opens files past the page cache only then;
 * far: four, with the latency;
 * random: four threads, 500 reads of 39,000 bytes each, anywhere in the four files, with the
   latency. The readers wait for each read: nobody can make more than 4 reads in 20 ms.
@@ -48,6 +50,7 @@ from lab.process import LabError, Word, must, say
 LARGE, LARGE_BYTES = 4, dataset.GIB
 SMALL, SMALL_BYTES, SMALL_FOLDERS = 2_000, 39_000, 64
 RANDOM_READS, RANDOM_BYTES = 500, 39_000
+EARLIER, EARLIER_BYTES = 2, 64 << 20
 LATENCY_MS = 20
 THREADS = 16
 OPEN_ROUNDS = 10
@@ -119,6 +122,13 @@ def anywhere(folder: Path) -> float:
     return LARGE * RANDOM_READS / (float(found["runtime"]) / 1e3)
 
 
+def read_earlier(folder: Path) -> None:
+    """Reads some files one after the other, in order, 1 MiB a read."""
+    for number in range(EARLIER):
+        must(["dd", f"if={folder}/earlier/object{number}", "of=/dev/null", "bs=1M"],
+             seconds=READ_SECONDS)
+
+
 def files_of(folder: Path) -> list[Path]:
     """All small files."""
     return sorted(path for path in (folder / "small").rglob("*") if path.is_file())
@@ -187,6 +197,8 @@ class Case:
     bytes: int = 0
     reads: str = ""
     """What `get` fetches beside it; nothing where it has no such thing."""
+    is_later: bool = False
+    """Other files are read before."""
 
 
 CACHED = ("one", "four", "small")
@@ -202,6 +214,8 @@ CASES: dict[str, Case] = {
                        reads="large/object0"),
     "four-direct": Case(in_order(LARGE, "--direct=1"), "GB/s", bytes=LARGE * LARGE_BYTES,
                         reads="large/"),
+    "four-later": Case(in_order(LARGE), "GB/s", bytes=LARGE * LARGE_BYTES, reads="large/",
+                       is_later=True),
     "far": Case(in_order(LARGE), "GB/s", True, bytes=LARGE * LARGE_BYTES, reads="large/"),
     "random": Case(anywhere, "reads/s", True, "{:,.0f}"),
     "small": Case(small, "files/s", False, "{:,.0f}"),
@@ -241,6 +255,8 @@ def of_mount(ground: Ground, case: Case, line: Sequence[Word], point: Path) -> m
     def once(_every_byte: bool) -> Result:
         drop_caches()
         with client.mounted(line, point, ground.env) as server:
+            if case.is_later:
+                read_earlier(point)
             started, before = time.monotonic(), cpu_seconds(server.child.pid)
             speed = case.work(point)
             return result(case, speed, started, cpu_seconds(server.child.pid) - before,
@@ -335,6 +351,8 @@ def write_objects(bucket: Path) -> None:
     """What is served."""
     for number in range(LARGE):
         dataset.write_stamped(bucket / f"large/object{number}", LARGE_BYTES, number)
+    for number in range(EARLIER):
+        dataset.write_stamped(bucket / f"earlier/object{number}", EARLIER_BYTES, LARGE + number)
     dataset.write_uniform(bucket, "small", SMALL, SMALL_BYTES, SMALL_FOLDERS)
 
 
