@@ -12,6 +12,12 @@ pub const MOUNT_STREAMS_MAX: usize = 8;
 /// A stream ends after this many reads of its file that did not continue it.
 pub const MOUNT_IDLE_READS: u64 = 16;
 
+/// Fewest reads at equal distances after which the next ones are requested ahead.
+pub const MOUNT_STRIDE_READS_MIN: u64 = 4;
+
+/// Length of the pages of the page cache, in bytes.
+pub const PAGE_BYTES: u64 = 4096;
+
 /// Fewest bytes requested ahead of a reader, except at the file's end: each request has a cost.
 pub const MOUNT_AHEAD_BYTES_MIN: u64 = 128 << 10;
 

@@ -2,7 +2,8 @@
 //!
 //! Bytes are fetched in *chunks* of at most one lease's length; a chunk holds one lease until it
 //! has been read. A read that continues an earlier one of its file forms a *stream*: chunks ahead
-//! of it are requested, up to twice the length read so far, until leases are short. Any other read
+//! of it are requested, up to twice the length read so far, until leases are short. Reads at equal
+//! distances form a *stride*: as many of the next ones are requested as there were. Any other read
 //! is fetched exactly. The files share the leases: read-ahead takes at most an even share, and
 //! gives way to chunks that reads wait for.
 //!
@@ -10,6 +11,7 @@
 //! for data are requested or present, so reads that wait for leases wait only for reads that end.
 
 mod file;
+mod stride;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -388,7 +390,7 @@ impl Demand {
         leases - leases.div_ceil(MOUNT_LEASES_RESERVED_SHARE).min(leases - 1)
     }
 
-    /// Requests the next chunks of a file's streams.
+    /// Requests the next chunks of a file's streams, and of its stride.
     fn read_ahead(&mut self, id: FileId) {
         if !self.hungry.is_empty() {
             return;
@@ -402,33 +404,47 @@ impl Demand {
                     return;
                 }
                 let Some(range) = file.ahead(place, chunk_bytes) else { break };
-                if self.leases_taken() >= most {
-                    // Taken from a file that was not read for a long time.
-                    let Some((victim, start)) = self.victim(None) else { return };
-                    let rest = MOUNT_IDLE_READS * (self.streaming as u64 + 1);
-                    let idle = self.clock - self.files[&victim].chunks[&start].used_at;
-                    if idle < rest || victim == id {
-                        return;
-                    }
-                    self.drop_chunk(victim, start);
-                    if self.leases_taken() >= most {
-                        return;
-                    }
+                if !self.has_room_ahead(id, most) {
+                    return;
                 }
                 self.files.get_mut(&id).expect("it is open").streams[place].front = range.end;
                 self.ask(id, range, false);
             }
         }
+        loop {
+            let file = self.files.get_mut(&id).expect("it is open");
+            let Some(range) = file.next_of_stride(chunk_bytes) else { return };
+            if file.chunks.len() >= share || !self.has_room_ahead(id, most) {
+                return;
+            }
+            self.ask(id, range, false);
+        }
     }
 
-    /// Ends idle streams, drops their chunks, and updates whether the file still has a stream.
+    /// True if one of `most` leases is free for read-ahead of this file, or was taken from a file
+    /// that was not read for a long time.
+    fn has_room_ahead(&mut self, id: FileId, most: usize) -> bool {
+        if self.leases_taken() >= most {
+            let Some((victim, start)) = self.victim(None) else { return false };
+            let rest = MOUNT_IDLE_READS * (self.streaming as u64 + 1);
+            let idle = self.clock - self.files[&victim].chunks[&start].used_at;
+            if idle < rest || victim == id {
+                return false;
+            }
+            self.drop_chunk(victim, start);
+        }
+        self.leases_taken() < most
+    }
+
+    /// Ends idle streams and strides, drops their chunks, and updates whether the file still has a
+    /// stream.
     fn forget_streams(&mut self, id: FileId, reading: &Range<u64>) {
         let chunk_bytes = self.bounds.chunk_bytes;
         let file = self.files.get_mut(&id).expect("it is open");
         let ended = file.end_streams(reading, chunk_bytes);
         let size_bytes = file.size_bytes;
         let goes_on = |stream: &Stream| stream.run > 0 && stream.next < size_bytes;
-        let is_streaming = file.streams.iter().any(goes_on);
+        let is_streaming = file.streams.iter().any(goes_on) || file.stride.goes_on(size_bytes);
         self.streaming -= usize::from(file.is_streaming);
         self.streaming += usize::from(is_streaming);
         file.is_streaming = is_streaming;

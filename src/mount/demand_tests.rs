@@ -188,6 +188,77 @@ fn small_reads_anywhere_bring_little_more_than_they_ask_for() {
     assert!(fetched * 100 <= wanted * 102, "{fetched} for {wanted}");
 }
 
+/// Reads records of 39,000 bytes at equal distances, of whole pages or not; how many of the last 50
+/// of 60 reads waited, and the bytes that were fetched for each read one.
+fn read_records(distance: u64, are_pages: bool) -> (usize, f64) {
+    let mut world = World::new(48, SLOT);
+    let file = world.open(1 << 30);
+    let (mut waited, mut wanted) = (0, 0);
+    for step in 0..60 {
+        let record = 4_711 + step * distance..4_711 + step * distance + 39_000;
+        let (start, end) = match are_pages {
+            true => (record.start / 4096 * 4096, record.end.next_multiple_of(4096)),
+            false => (record.start, record.end),
+        };
+        world.read(file, start, end - start);
+        wanted += end - start;
+        waited += usize::from(step >= 10 && !world.expected.is_empty());
+        world.land_all();
+    }
+    let ahead = world.here.values().map(|(_, range)| range.end - range.start).sum::<u64>();
+    let fetched = (world.fetched_bytes() - ahead) as f64 / wanted as f64;
+    world.close(file);
+    assert_eq!(world.demand.leases_taken(), 0);
+    (waited, fetched)
+}
+
+#[test]
+fn reads_at_equal_distances_are_fetched_ahead() {
+    for distance in [39_001, 100_000, 1_000_000, 17 * SLOT] {
+        assert_eq!(read_records(distance, false), (0, 1.0), "{distance}");
+    }
+    // The page cache requests whole pages, so the distances differ.
+    for distance in [100_000, 777_777, 1_000_001, 17 * SLOT + 17] {
+        let (waited, fetched) = read_records(distance, true);
+        assert!(waited <= 5 && fetched <= 1.2, "{waited} {fetched} of {distance}");
+    }
+}
+
+#[test]
+fn files_that_are_read_at_equal_distances_share_what_is_ahead() {
+    let mut world = World::new(48, SLOT);
+    let (often, rarely) = (world.open(1 << 40), world.open(1 << 40));
+    for step in 0..160 {
+        world.read(often, step * 10 * SLOT, 40_960);
+        if step % 4 == 0 {
+            world.read(rarely, step * 10 * SLOT, 40_960);
+        }
+        world.land_all();
+    }
+    for file in [often, rarely] {
+        let held = world.here.values().filter(|(of, _)| *of == file).count();
+        assert!((15..=19).contains(&held), "{held}");
+    }
+}
+
+#[test]
+fn a_distance_that_changes_ends_what_is_ahead() {
+    let mut world = World::new(48, SLOT);
+    let file = world.open(1 << 30);
+    for step in 0..8 {
+        world.read(file, step * 10 * SLOT, 40_960);
+        while !world.expected.is_empty() {
+            world.land(0, true);
+        }
+    }
+    let ahead: Vec<ChunkId> = world.asked.iter().map(|(chunk, ..)| *chunk).collect();
+    assert!(!ahead.is_empty());
+    world.read(file, 500 * SLOT, 40_960);
+    assert!(ahead.iter().all(|chunk| world.cancelled.contains(chunk)), "{ahead:?}");
+    world.land_all();
+    assert_eq!(world.here.len(), 0, "nothing of it is kept");
+}
+
 #[test]
 fn a_window_grows_with_what_was_read() {
     let mut world = World::new(48, SLOT);
@@ -242,7 +313,7 @@ fn who_reads_elsewhere_does_not_wait_for_what_was_ahead() {
     let ahead = world.here.len() + asked.len();
     assert!(ahead > 8 && !asked.is_empty(), "{ahead}");
     for step in 0..20 {
-        world.read(file, 500 * SLOT + step * 10 * SLOT, 4096);
+        world.read(file, 500 * SLOT + step * step * SLOT, 4096);
     }
     assert!(asked.iter().all(|chunk| world.cancelled.contains(chunk)), "{asked:?}");
     world.land_all();
@@ -342,13 +413,15 @@ fn whatever_is_read_ends_rightly() {
         let chunk_bytes = [65_536, 262_144, SLOT][below(3) as usize];
         let leases = [1, 2, 3, 7, 48][below(5) as usize];
         let mut world = World::new(leases, chunk_bytes);
-        let mut files: Vec<(FileId, u64)> = Vec::new();
+        // With the place and the distance of the next read.
+        let mut files: Vec<(FileId, u64, u64)> = Vec::new();
         let failing = [0, 0, 10][below(3) as usize];
         for _ in 0..300 {
             match below(20) {
                 0 | 1 if files.len() < 6 => {
                     let size = [0, 1, 4096, 70_000, 3 * SLOT + 5, 20 * SLOT][below(6) as usize];
-                    files.push((world.open(size), below(size + 1)));
+                    let gap = [0, 0, 50_000, 262_144][below(4) as usize];
+                    files.push((world.open(size), below(size + 1), gap));
                 }
                 2 if !files.is_empty() && below(4) == 0 => {
                     let place = below(files.len() as u64) as usize;
@@ -360,14 +433,14 @@ fn whatever_is_read_ends_rightly() {
                 }
                 3..=11 if !files.is_empty() => {
                     let place = below(files.len() as u64) as usize;
-                    let (file, at) = &mut files[place];
+                    let (file, at, gap) = &mut files[place];
                     let length = [4096, 40_960, 65_536, chunk_bytes][below(4) as usize];
                     let length = length.min(chunk_bytes);
                     if below(6) == 0 {
                         *at = below(world.sizes[file] + 10_000);
                     }
                     let offset = *at;
-                    *at += length;
+                    *at += length + *gap;
                     let file = *file;
                     let read = world.read(file, offset, length);
                     if below(30) == 0 && world.demand.give_up(read) {
@@ -385,7 +458,7 @@ fn whatever_is_read_ends_rightly() {
         }
         world.land_all();
         assert!(world.expected.is_empty(), "seed {seed}: {:?}", world.expected);
-        for (file, _) in files {
+        for (file, ..) in files {
             world.close(file);
         }
         world.land_all();

@@ -5,7 +5,7 @@
 //! * [`tree`]: names, sizes and times of all objects, from a complete listing.
 //! * [`lazy`]: the names of folders that are listed on first use.
 //! * [`demand`]: which bytes to fetch for reads and read-ahead within the memory limit; its `file`
-//!   is the state of one file.
+//!   is the state of one file, and its `stride` finds reads at equal distances.
 //! * [`page_cache`]: which files are opened past the kernel's page cache.
 //! * [`versions`]: names whose objects were replaced or deleted since the listing.
 //! * [`changes`]: names that later listings add, and folders that are gone.

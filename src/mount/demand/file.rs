@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::stride::Stride;
 use super::{ChunkId, ReadId};
 use crate::limits::{MOUNT_AHEAD_BYTES_MIN, MOUNT_IDLE_READS, MOUNT_STREAMS_MAX};
 
@@ -40,6 +41,7 @@ pub(super) struct File {
     /// By offset; they do not overlap.
     pub(super) chunks: BTreeMap<u64, Chunk>,
     pub(super) streams: Vec<Stream>,
+    pub(super) stride: Stride,
     pub(super) reads: u64,
     /// It has a stream with read-ahead.
     pub(super) is_streaming: bool,
@@ -60,6 +62,7 @@ impl File {
     /// Records a read; returns how many bytes after it will probably be read next.
     pub(super) fn note(&mut self, offset: u64, end: u64, chunk_bytes: u64) -> u64 {
         self.reads += 1;
+        self.stride.note(offset, end - offset);
         let found = self.streams.iter().position(|stream| {
             // The kernel may split a read into pieces and send them in any order.
             let behind = if stream.run >= chunk_bytes { chunk_bytes } else { 0 };
@@ -105,6 +108,17 @@ impl File {
         // A whole chunk if the goal reaches its end.
         let end = if goal >= grid { grid } else { goal };
         Some(start..end.min(next).min(self.size_bytes))
+    }
+
+    /// The next range of the stride to request; what is requested already is passed over.
+    pub(super) fn next_of_stride(&mut self, chunk_bytes: u64) -> Option<Range<u64>> {
+        loop {
+            let range = self.stride.next(self.size_bytes, chunk_bytes)?;
+            if let Some(gap) = self.gaps(&range, 0, chunk_bytes).into_iter().next() {
+                return Some(gap);
+            }
+            self.stride.advance();
+        }
     }
 
     /// The parts of a range that are not requested, in pieces of at most a chunk; the last one may
@@ -162,6 +176,7 @@ impl File {
         let is_wanted = |start: u64, chunk: &Chunk| {
             !chunk.waiters.is_empty()
                 || start < reading.end && reading.start < chunk.end
+                || self.stride.covers(&(start..chunk.end))
                 || self.streams.iter().any(|stream| {
                     let behind = stream.next.saturating_sub(2 * chunk_bytes);
                     chunk.end > behind && start < stream.front
