@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
@@ -39,6 +40,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::HEADERS_MAX;
 use crate::link::attempt::{Attempts, Cause, NextTry};
 use crate::link::failure::{Failure, RetryCounts, RetryReason};
+use crate::link::http::ContentRange;
 use crate::s3::Endpoint;
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain};
 use crate::s3::proxy::Proxy;
@@ -328,15 +330,15 @@ impl Client {
             let response =
                 connection.sender.send_request(request).await.map_err(|error| passing(&error))?;
             let (head, body) = response.into_parts();
-            let bytes_max = question.body_bytes_max.min(body_bytes_of(head.status.as_u16()));
+            let status = status_of(question, &head);
+            let bytes_max = question.body_bytes_max.min(body_bytes_of(status));
             let (body, is_all) = match question.leaves_rest {
                 true => read_start(body, bytes_max).await?,
                 false => (read_body(body, bytes_max).await?, true),
             };
-            let (status, headers) = (head.status.as_u16(), head.headers);
             let answer = Answer {
                 status,
-                headers,
+                headers: head.headers,
                 body,
                 tries: 1,
                 is_unsigned: keys.get().is_none(),
@@ -472,6 +474,17 @@ async fn read_start(mut body: Incoming, bytes_max: usize) -> Result<(Bytes, bool
         }
     }
     Ok((start.into(), true))
+}
+
+/// The status of an answer; see [`ContentRange::status_of`].
+fn status_of(question: &Question, head: &Parts) -> u16 {
+    let status = head.status.as_u16();
+    let is_asked = question.headers.iter().any(|(name, _)| *name == "range");
+    let range = head.headers.get(header::CONTENT_RANGE).filter(|_| is_asked);
+    let length = head.headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let range = range.and_then(|range| ContentRange::parse(range.as_bytes()));
+    range.map_or(status, |range| range.status_of(status, length))
 }
 
 /// Most bytes of a body with this status: of a partial answer as many as were requested, of an

@@ -10,7 +10,7 @@ use crate::limits::{HEAD_BYTES_MAX, HEADER_NAME_BYTES_MAX, HEADERS_MAX};
 /// A complete response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head<'a> {
-    /// Status code.
+    /// Status code; see [`ContentRange::status_of`].
     pub status: u16,
     /// Length of the head in bytes, including the empty line: the offset of the body.
     pub length: u32,
@@ -51,6 +51,30 @@ pub struct ContentRange {
     pub last: u64,
     /// Size of the whole object; `None` for `*`.
     pub size: Option<u64>,
+}
+
+impl ContentRange {
+    /// The range of a header's value; `None` if that is none.
+    #[must_use]
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        let rest = value.trim_ascii().strip_prefix(b"bytes ")?;
+        let slash = rest.iter().position(|byte| *byte == b'/')?;
+        let (range, size) = (&rest[..slash], &rest[slash + 1..]);
+        let dash = range.iter().position(|byte| *byte == b'-')?;
+        let (first, last) = (number(&range[..dash])?, number(&range[dash + 1..])?);
+        let size = if size == b"*" { None } else { Some(number(size)?) };
+        let inside = size.is_none_or(|size| last < size);
+        (first <= last && inside).then_some(Self { first, last, size })
+    }
+
+    /// The status of an answer to a request for a range that has this header: 206 also where a
+    /// server sends 200, if `length`, the body's in bytes, is the range's.
+    #[must_use]
+    pub fn status_of(self, status: u16, length: Option<u64>) -> u16 {
+        let is_length =
+            length.and_then(|length| length.checked_sub(1)) == Some(self.last - self.first);
+        if status == 200 && is_length { 206 } else { status }
+    }
 }
 
 /// Why bytes are not a response head.
@@ -236,6 +260,9 @@ fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError>
     for header in response.headers.iter() {
         head.take(header.name, header.value)?;
     }
+    if let (Some(range), false) = (head.content_range, head.transfer_encoded) {
+        head.status = range.status_of(head.status, head.content_length);
+    }
     Ok(Some(head))
 }
 
@@ -272,7 +299,7 @@ impl<'a> Head<'a> {
             self.content_length = Some(length);
         } else if name.eq_ignore_ascii_case("content-range") && self.status != 416 {
             // With 416 it is `bytes */SIZE`, which does not describe a body.
-            let range = content_range(value).ok_or(HeadError::Contradictory)?;
+            let range = ContentRange::parse(value).ok_or(HeadError::Contradictory)?;
             if self.content_range.is_some_and(|before| before != range) {
                 return Err(HeadError::Contradictory);
             }
@@ -342,17 +369,6 @@ fn number(value: &[u8]) -> Option<u64> {
         return None;
     }
     std::str::from_utf8(value).ok()?.parse().ok()
-}
-
-fn content_range(value: &[u8]) -> Option<ContentRange> {
-    let rest = value.trim_ascii().strip_prefix(b"bytes ")?;
-    let slash = rest.iter().position(|byte| *byte == b'/')?;
-    let (range, size) = (&rest[..slash], &rest[slash + 1..]);
-    let dash = range.iter().position(|byte| *byte == b'-')?;
-    let (first, last) = (number(&range[..dash])?, number(&range[dash + 1..])?);
-    let size = if size == b"*" { None } else { Some(number(size)?) };
-    let inside = size.is_none_or(|size| last < size);
-    (first <= last && inside).then_some(ContentRange { first, last, size })
 }
 
 #[cfg(test)]
@@ -563,6 +579,28 @@ mod tests {
             let text = head(HEADERS_MAX + 1, end);
             assert_eq!(parse(text.as_bytes()), Err(HeadError::TooManyHeaders));
         }
+    }
+
+    #[test]
+    fn a_range_is_one_by_its_length_whatever_its_status_is() {
+        for (length, range, expected) in [
+            ("8", "8-15/100", 206),
+            ("100", "0-99/100", 206),
+            ("1", "0-0/*", 206),
+            ("100", "8-15/100", 200),
+            ("0", "0-0/1", 200),
+            ("8", "0-18446744073709551615/*", 200),
+        ] {
+            let text = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\
+                 Content-Range: bytes {range}\r\n\r\n"
+            );
+            let head = parse(text.as_bytes()).expect("valid").expect("complete");
+            assert_eq!(head.status, expected, "{length} {range}");
+        }
+        let chunked: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\
+            Transfer-Encoding: chunked\r\nContent-Range: bytes 8-15/100\r\n\r\n";
+        assert_eq!(parse(chunked).expect("valid").expect("complete").status, 200);
     }
 
     #[test]

@@ -185,15 +185,19 @@ mod tests {
         run(async { control(server).await.fetch("bkt", "a b/list", ("manifest", most)).await })
     }
 
-    /// Serves the ranges of this text.
-    fn serve(text: String, etag: impl Fn(usize) -> String + Send + Sync + 'static) -> Server {
+    /// Serves the ranges of this text with this status.
+    fn serve(
+        text: String,
+        status: u16,
+        etag: impl Fn(usize) -> String + Send + Sync + 'static,
+    ) -> Server {
         Server::start(move |head| {
             let range = head.split("range: bytes=").nth(1).and_then(|rest| rest.lines().next());
             let (start, end) = range.and_then(|range| range.split_once('-')).expect("a range");
             let start: usize = start.parse().expect("a number");
             let end = end.parse::<usize>().expect("a number").min(text.len() - 1);
             let range = format!("bytes {start}-{end}/{}", text.len());
-            let reply = Reply::new(206, &text[start..=end]).header("Content-Range", &range);
+            let reply = Reply::new(status, &text[start..=end]).header("Content-Range", &range);
             reply.header("ETag", &etag(start))
         })
     }
@@ -201,15 +205,17 @@ mod tests {
     #[test]
     fn a_long_one_comes_in_pieces() {
         let text = "0123456789".repeat(MANIFEST_PIECE_BYTES / 8);
-        let server = serve(text.clone(), |_| "\"e\"".to_owned());
-        let bytes = fetched(&server).expect("it is there");
-        assert!(bytes == text.as_bytes());
-        let seen = server.seen();
-        assert_eq!(seen.len(), 2);
-        assert!(seen[0].starts_with("GET /bkt/a%20b/list HTTP/1.1\r\n"), "{}", seen[0]);
-        assert!(seen[1].contains("\r\nrange: bytes=8388608-16777215\r\n"), "{}", seen[1]);
+        for status in [206, 200] {
+            let server = serve(text.clone(), status, |_| "\"e\"".to_owned());
+            let bytes = fetched(&server).expect("it is there");
+            assert!(bytes == text.as_bytes());
+            let seen = server.seen();
+            assert_eq!(seen.len(), 2);
+            assert!(seen[0].starts_with("GET /bkt/a%20b/list HTTP/1.1\r\n"), "{}", seen[0]);
+            assert!(seen[1].contains("\r\nrange: bytes=8388608-16777215\r\n"), "{}", seen[1]);
+        }
 
-        let server = serve(text, |start| format!("\"{start}\""));
+        let server = serve(text, 206, |start| format!("\"{start}\""));
         let error = fetched(&server).expect_err("two versions");
         assert!(error.to_string().contains("it was replaced while it was read"), "{error}");
     }
