@@ -5,7 +5,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Algorithm, DIGEST_BYTES_MAX, Digest};
+use super::{Algorithm, DIGEST_BYTES_MAX, Digest, unverified};
 use crate::error::{Error, ErrorKind, ErrorReason};
 
 /// Most parts of an upload (S3, multipart upload limits).
@@ -61,6 +61,25 @@ impl Stored {
         (length == algorithm.length_bytes()).then_some(Self { algorithm, form, digest })
     }
 
+    /// The checksum in an answer's headers: its algorithm and value, `x-amz-checksum-type`, and the
+    /// object's ETag.
+    ///
+    /// # Errors
+    /// Why it is unknown.
+    pub fn of_headers(
+        algorithm: Algorithm,
+        value: &[u8],
+        kind: Option<&[u8]>,
+        etag: &[u8],
+    ) -> Result<Self, &'static str> {
+        let stored = Self::parse(algorithm, value, kind).ok_or(unverified::UNREADABLE)?;
+        // Who knows checksums of all bytes of several parts sends a type. Others have those of the
+        // parts' checksums, and some do not say of how many. CRC64NVME is never one of these.
+        let is_untyped = kind.is_none() && stored.form == Form::FullObject;
+        let may_be_of_parts = algorithm != Algorithm::Crc64Nvme && is_of_parts(etag);
+        if is_untyped && may_be_of_parts { Err(unverified::UNTYPED) } else { Ok(stored) }
+    }
+
     /// Compares it with the digest of all bytes; with one part, with the digest of that digest.
     ///
     /// # Errors
@@ -83,6 +102,15 @@ impl Stored {
     pub fn is_of_one_piece(&self) -> bool {
         matches!(self.form, Form::FullObject | Form::Composite { parts: 1 } | Form::Etag)
     }
+}
+
+/// True if an ETag is that of an object that was uploaded in parts: an MD5 and their number.
+fn is_of_parts(etag: &[u8]) -> bool {
+    let text = etag.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(etag);
+    let Some((md5, parts)) = text.split_at_checked(32) else { return false };
+    let number = parts.strip_prefix(b"-").filter(|number| !number.is_empty());
+    md5.iter().all(u8::is_ascii_hexdigit)
+        && number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
 }
 
 /// The ETag as an MD5; `None` if it cannot be one. S3's ETag is the MD5 of the bytes if they were
@@ -184,6 +212,30 @@ mod tests {
         check(Algorithm::Sha512, &format!("{}==", "A".repeat(86)), None, Some(Form::FullObject));
         check(Algorithm::Sha512, &"A".repeat(88), None, None);
         assert_eq!(Stored::parse(Algorithm::Crc32, b"\xff\xfe", None), None);
+    }
+
+    #[test]
+    fn what_the_checksum_of_an_upload_in_parts_is_of_has_to_be_said() {
+        let md5 = "25f9e794323b453885f5181f1b624d0b";
+        let check = |algorithm, value: &str, kind: Option<&str>, etag: &str| {
+            let kind = kind.map(str::as_bytes);
+            let stored = Stored::of_headers(algorithm, value.as_bytes(), kind, etag.as_bytes());
+            stored.map(|stored| stored.form)
+        };
+        let (one, many) = (format!("\"{md5}\""), format!("\"{md5}-3\""));
+        let crc32 = |value: &str, kind: Option<&str>, etag: &str| {
+            check(Algorithm::Crc32, value, kind, etag)
+        };
+        assert_eq!(crc32("y/Q5Jg==", None, &many), Err(unverified::UNTYPED));
+        assert_eq!(crc32("y/Q5Jg==", None, &format!("{md5}-12")), Err(unverified::UNTYPED));
+        assert_eq!(crc32("y/Q5Jg==", Some("FULL_OBJECT"), &many), Ok(Form::FullObject));
+        assert_eq!(crc32("y/Q5Jg==-3", None, &many), Ok(Form::Composite { parts: 3 }));
+        let whole = check(Algorithm::Crc64Nvme, "AAAAAAAAAAA=", None, &many);
+        assert_eq!(whole, Ok(Form::FullObject));
+        assert_eq!(crc32("y/Q5Jg", None, &many), Err(unverified::UNREADABLE));
+        for etag in [&one, "", "\"", "\"e-3\"", &format!("{md5}-"), &format!("{md5}-x"), "65b-3"] {
+            assert_eq!(crc32("y/Q5Jg==", None, etag), Ok(Form::FullObject), "{etag}");
+        }
     }
 
     #[test]

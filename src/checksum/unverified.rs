@@ -22,6 +22,8 @@ pub const PARTS_UNKNOWN: &str = "the checksum covers parts of unknown size";
 pub const CHANGED: &str = "it has changed since it was listed";
 /// Its header is not in S3's documented format.
 pub const UNREADABLE: &str = "the stored checksum cannot be read";
+/// It may be of all bytes, or of the checksums of parts.
+pub const UNTYPED: &str = "the server does not say what the stored checksum is of";
 /// An algorithm that inrush does not know.
 pub const UNSUPPORTED: &str = "the checksum algorithm is not supported";
 /// The server has none.
@@ -49,6 +51,7 @@ pub fn of_many(reason: &str, objects: u64) -> &str {
         PARTS_DIFFER => "the parts that their checksums cover differ in size",
         CHANGED => "they have changed since they were listed",
         UNREADABLE => "the stored checksums cannot be read",
+        UNTYPED => "the server does not say what the stored checksums are of",
         NOT_STORED => "the server stores no checksum for them",
         _ => reason,
     }
@@ -64,7 +67,7 @@ const ALGORITHMS_AT: u8 = 1;
 const REASONS_AT: u8 = 16;
 
 /// The reasons in the order of their codes, which marks of earlier runs contain: only append.
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 14] = [
     NO_BYTES,
     OFF,
     NOT_LISTED,
@@ -78,6 +81,7 @@ const REASONS: [&str; 13] = [
     NOT_STORED,
     NOT_REQUESTED,
     OF_URL,
+    UNTYPED,
 ];
 
 /// The algorithms in the order of their codes: only append. [`Algorithm::ALL`] is ordered by cost.

@@ -229,7 +229,8 @@ fn stored(answer: &Answer) -> Result<Stored, &'static str> {
     }
     match best {
         Some((algorithm, value)) => {
-            Stored::parse(algorithm, value, kind).ok_or(unverified::UNREADABLE)
+            let etag = answer.header("etag").unwrap_or_default();
+            Stored::of_headers(algorithm, value, kind, etag.as_bytes())
         }
         None if unknown => Err(unverified::UNSUPPORTED),
         None => Err(unverified::NOT_STORED),

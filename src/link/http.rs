@@ -346,7 +346,8 @@ impl<'a> Head<'a> {
     pub fn stored(&self) -> Result<Stored, &'static str> {
         match self.checksum {
             Some((algorithm, value)) => {
-                Stored::parse(algorithm, value, self.checksum_type).ok_or(unverified::UNREADABLE)
+                let etag = self.etag.unwrap_or_default();
+                Stored::of_headers(algorithm, value, self.checksum_type, etag)
             }
             None if self.checksum_unknown => Err(unverified::UNSUPPORTED),
             None => Err(unverified::NOT_STORED),
