@@ -6,7 +6,8 @@ ground up:
 * `process`: children that stop by themselves, and runs with a deadline, CPU time and peak RSS.
 * `install`: what the lab needs from the distribution and from the package index.
 * `dataset`, `samples`: deterministic objects, and training data in the forms that its readers know.
-* `servers`: nginx, moto, the in-repo server, a cluster, certificates, networks and file systems.
+* `servers`: nginx, servers that keep objects, the in-repo server, a cluster, certificates, networks
+  and file systems.
 * `client`: the command lines of `inrush`, its mounts and its environment; `peers`: other programs.
 * `compare`: a downloaded tree against the one it came from.
 * `streams`: who reads what `inrush` feeds; `consumers`, `loops`: who reads training data, each run

