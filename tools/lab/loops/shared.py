@@ -116,7 +116,10 @@ def inrush_dataset(name: str, field: str, workers: int) -> Loop:
         from torch.utils.data import DataLoader
 
         dataset = getattr(inrush.torch, name)(task.folder)
-        loader = DataLoader(dataset, batch_size=BATCH, collate_fn=list, num_workers=workers)
+        # With it a data set that reads by number knows what comes next; a stream takes none.
+        sampler = inrush.torch.ShardSampler(dataset) if name == "ObjectDataset" else None
+        loader = DataLoader(dataset, batch_size=BATCH, sampler=sampler, collate_fn=list,
+                            num_workers=workers)
         return lambda: (sample[field] for batch in loader for sample in batch)
     return loop
 
