@@ -165,6 +165,12 @@ class Order(Sequence[int]):
     def __iter__(self) -> Iterator[int]:
         return (self[at] for at in range(self._length))
 
+    def numbers(self) -> Sequence[int]:
+        """All of them, which are quicker to get at: an array of four bytes each, or a range."""
+        first, step = self._shard.index, self._shard.count
+        places = range(first, first + self._length * step, step)
+        return places if self._order is None else self._order[places.start:places.stop:step]
+
 
 @dataclass(frozen=True)
 class Rank:

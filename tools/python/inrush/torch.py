@@ -37,6 +37,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: pip install 'inrush[torch]'", name=error.name) from error
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
+from ._ahead import ReadsByNumber, SamplerPass, placed
 from ._places import Listing, Source, listing
 from ._pt import load
 from ._stream import (OnError, Plan, Position, Stream, Transform, object_sample,
@@ -121,12 +122,19 @@ class _InWorker:
 
 
 class ObjectDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
-    """Objects by number, in key order. A batch is one request of many objects.
+    """Objects by number, in key order. A batch is requested at once, and the next ones before it
+    is their turn.
 
-    Shard and shuffle it with `ShardSampler`, or as any other data set::
+    Shard and shuffle it with `ShardSampler`, whose order is known::
 
         sampler = ShardSampler(dataset, shuffle_seed=42)
         DataLoader(dataset, sampler=sampler, batch_size=64, num_workers=4)
+
+    Each pass reads ahead as much as it takes until nothing is waited for, and at most 256 MiB and
+    2,048 objects, which its workers share equally. Of other samplers a worker requests the batches
+    that wait in its queue, `prefetch_factor` less one. Objects whose size is not known, as those of
+    a manifest, count as the largest one that was read. What was read ahead is dropped with the
+    iterator of its pass, in a worker that stays at the begin of its next pass.
     """
 
     def __init__(self, source: Source = (), *, manifest: str | None = None,
@@ -141,6 +149,7 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         :raises inrush.Error: the listing failed.
         """
         self._in_worker = _InWorker(client)
+        self._reads = ReadsByNumber()
         self._transform = transform
         self.listing: Listing = listing(self._in_worker.client(), source, manifest=manifest)
 
@@ -158,11 +167,13 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Reads several objects at the same time; a `DataLoader` asks for a batch so.
 
-        :raises inrush.Error: one of them cannot be read.
+        :raises inrush.Error: one of them cannot be read. What fails ahead of its batch is raised by
+            that batch.
         """
-        sources = [self.listing[self._number(index)] for index in indices]
-        results = self._in_worker.client().read_many(sources, ordered=True)
-        samples = [object_sample(result.source, result.data) for result in results]
+        numbers = [self._number(index) for index in indices]
+        contents = self._reads.read(self, self._in_worker.client(), self.listing, indices, numbers)
+        samples = [object_sample(self.listing.uri(number), data)
+                   for number, data in zip(numbers, contents, strict=True)]
         return [transformed(self._transform, sample) for sample in samples]
 
     def _number(self, index: int) -> int:
@@ -174,7 +185,10 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
 
 
 class ShardSampler(Sampler[int]):  # type: ignore[misc,unused-ignore]
-    """Numbers of a data set in the order of the command: shuffled by a seed, then every N-th."""
+    """Numbers of a data set in the order of the command: shuffled by a seed, then every N-th.
+
+    An `ObjectDataset` knows by them which ones come next.
+    """
 
     def __init__(self, dataset: Any, *, shuffle_seed: int | None = None,
                  shard: Shard | tuple[int, int] | None = None, drop_uneven: bool = False) -> None:
@@ -227,16 +241,22 @@ class _SamplerIterator(Iterator[int]):
     """One pass of a sampler, with a state for `StatefulDataLoader`."""
 
     def __init__(self, sampler: ShardSampler) -> None:
-        self._sampler, self._order, self._place = sampler, sampler.order(), 0
-        self._epoch = sampler.epoch
+        self._sampler = sampler
+        # Other data sets may want nothing but an int.
+        self._is_placed = isinstance(sampler._dataset, ObjectDataset)
         self._fixed: dict[str, Any] | None = None
+        self._begin(0)
+
+    def _begin(self, place: int) -> None:
+        self._epoch, self._place = self._sampler.epoch, place
+        self._pass = SamplerPass(self._sampler.order().numbers())
 
     def __next__(self) -> int:
-        if self._place == len(self._order):
+        if self._place == len(self._pass.numbers):
             raise StopIteration
-        self._place += 1
-        number: int = self._order[self._place - 1]
-        return number
+        place, self._place = self._place, self._place + 1
+        number = self._pass.numbers[place]
+        return placed(number, place, self._pass) if self._is_placed else number
 
     def state_dict(self) -> dict[str, Any]:
         if self._fixed is None:
@@ -247,8 +267,7 @@ class _SamplerIterator(Iterator[int]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         refuse_others(state, self._sampler._identity(), "sampler")
         self._sampler.set_epoch(state["epoch"])
-        self._epoch = state["epoch"]
-        self._order, self._place = self._sampler.order(), state["place"]
+        self._begin(state["place"])
 
 
 class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
