@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Union, cast
 
 from ._errors import NotFound, from_native
+from ._native import ObjectInfo
 
 if TYPE_CHECKING:
-    from . import Client, ObjectInfo
+    from . import Client
 
 #: Most bytes that one kept listing takes, as in the command.
 LISTING_BYTES_MAX = 4 << 30
@@ -21,7 +22,7 @@ MANIFEST_BYTES_MAX = 1 << 30
 #: The size of an object that is not known, since a manifest names it.
 UNKNOWN = 2**64 - 1
 
-Source = Union[str, "ObjectInfo", Iterable[Union[str, "ObjectInfo"]]]
+Source = Union[str, ObjectInfo, Iterable[Union[str, ObjectInfo]]]
 
 
 def split(uri: str) -> tuple[str, str]:
@@ -38,7 +39,7 @@ def split(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
-class Listing(Sequence[Union[str, "ObjectInfo"]]):
+class Listing(Sequence[Union[str, ObjectInfo]]):
     """Objects in an order, in a few buffers: 24 bytes each, the URI and the ETag.
 
     What a client reads: an `ObjectInfo`, or the address where nothing else is known, as of a
@@ -87,10 +88,8 @@ class Listing(Sequence[Union[str, "ObjectInfo"]]):
         size = self.size(index)
         if size is None:
             return self.uri(index)
-        from . import ObjectInfo
-
         etag = _part(self._etags, self._etag_ends, index)
-        return ObjectInfo(uri=self.uri(index), size=size, etag=etag or None, last_modified=None)
+        return ObjectInfo(self.uri(index), size, etag or None)
 
     def fingerprint(self) -> str:
         """A hash of all addresses in their order, by which a resumed run knows its listing."""
