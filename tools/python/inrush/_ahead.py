@@ -209,8 +209,8 @@ class _Reads:
         read = self._reads[number] = _Read()
         try:
             source = self.listing[number]
-            if self._reactor is None:
-                if not isinstance(source, str):
+            if self._reactor is None or self._reactor.ended:
+                if not isinstance(source, str) and not self.client._core.shared:
                     # Where its bucket is gets asked once. Its own read reports a failure.
                     with contextlib.suppress(OSError):
                         self.client.read(source, (0, 0))

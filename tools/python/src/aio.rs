@@ -37,7 +37,7 @@ impl Reactor {
         let part = part_of(range)?;
         let jobs = self.jobs()?;
         let number = jobs.start(py, source, part, want);
-        jobs.flush();
+        jobs.flush_some();
         Ok(number)
     }
 }
@@ -64,7 +64,7 @@ impl Reactor {
         let address = Source::Address(source.address());
         let jobs = self.jobs()?;
         let number = jobs.begin(address, None, Want::Info);
-        jobs.flush();
+        jobs.flush_some();
         Ok(number)
     }
 

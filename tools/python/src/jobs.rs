@@ -146,6 +146,12 @@ impl Jobs {
         self.reader.flush();
     }
 
+    /// As [`Jobs::flush`], if it is time for that: whoever waits for the descriptor takes before,
+    /// which flushes.
+    pub(crate) fn flush_some(&mut self) {
+        self.reader.flush_some();
+    }
+
     /// Before a result is handed out: hands on what was begun, and takes what has come, often
     /// enough that reads go on while the caller works.
     pub(crate) fn nudge(&mut self) {

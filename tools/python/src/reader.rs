@@ -207,6 +207,13 @@ impl Reader {
         }
     }
 
+    /// Hands on what was begun, if it is time for that.
+    pub(crate) fn flush_some(&mut self) {
+        if let Self::Host(link) = self {
+            there_mut(link).flush_some();
+        }
+    }
+
     /// Hands on what was begun, and receives, if it is time for that; whether there may be
     /// something to take.
     pub(crate) fn nudge(&mut self) -> bool {

@@ -28,8 +28,8 @@ use crate::session::SLICE;
 const PARTS_OF_MEMORY: u64 = 4;
 /// Bytes of bucket, key and ETag of an object, at most: all of them may be escapes of JSON.
 const NAMES_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 7;
-/// After this many results that were handed out without a wait, what was begun is handed on; sooner
-/// if less than that is under way.
+/// After this many questions, or results that were handed out without a wait, what was begun is
+/// sent; sooner if less than that is under way.
 const NUDGES: usize = 8;
 /// Packets that are taken in one wait, at most.
 const PACKETS_MAX: usize = 64;
@@ -67,7 +67,7 @@ pub(crate) struct Link {
     /// Questions for objects that are not sent yet.
     waiting_stats: VecDeque<(u64, String)>,
     next_group: u64,
-    /// Results that were handed out since the last wait.
+    /// Questions and results since something was sent.
     nudges: usize,
     reads: HashMap<u64, Asked>,
     /// Questions for objects that are not answered.
@@ -222,6 +222,15 @@ impl Link {
             && let Err(errno) = self.outgoing.flush(&self.socket.0)
         {
             self.end(errno);
+        }
+    }
+
+    /// Sends, if many questions were added since the last time, or little is under way.
+    pub(crate) fn flush_some(&mut self) {
+        self.nudges += 1;
+        if self.nudges >= NUDGES || self.reads.len() <= NUDGES {
+            self.nudges = 0;
+            self.flush();
         }
     }
 
