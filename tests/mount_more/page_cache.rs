@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use inrush_origin::Origin;
+use inrush_origin::{Origin, SyntheticSet};
 use rustix::fs::OFlags;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::fuse::can_mount;
 use crate::mapper::Mapper;
 use crate::matrix::{Objects, bytes_of};
 use crate::mounted::Mounted;
-use crate::served::serve;
+use crate::served::{BUCKET, config, serve, start};
 use crate::skip::skip;
 use crate::transport::is_allowed;
 
@@ -30,8 +30,19 @@ struct Ground {
     origin: Origin,
 }
 
-/// `None` where nothing can be mounted, or where the kernel cannot map such files.
+/// More than memory has.
+const HUGE: u64 = 1 << 44;
+
+/// With an object that does not fit memory. `None` where nothing can be mounted, or where the
+/// kernel cannot map such files.
 fn ground() -> Option<Ground> {
+    let Ground { objects, .. } = small_ground()?;
+    let synthetic = vec![SyntheticSet::new(BUCKET, "d/huge", 1, HUGE)];
+    let origin = start(inrush_origin::Config { synthetic, ..config(&objects) });
+    Some(Ground { objects, origin })
+}
+
+fn small_ground() -> Option<Ground> {
     if !can_mount() {
         return None;
     }
@@ -157,6 +168,17 @@ fn a_mapping_a_short_read_or_a_second_reader_leads_back_to_the_page_cache() {
     ground.read(&again, "2", LONG_READ);
     let summary = end_with(again, 1);
     assert_eq!(summary["served_bytes"], 4 * LARGE, "{summary}");
+}
+
+#[test]
+fn files_that_fit_memory_together_use_the_page_cache() {
+    let Some(ground) = small_ground() else { return };
+    let mounted = ground.mount(&[]);
+    for name in NAMES.into_iter().chain(NAMES) {
+        ground.read(&mounted, name, LONG_READ);
+    }
+    let summary = end_with(mounted, 0);
+    assert_eq!(summary["served_bytes"], NAMES.len() * LARGE, "{summary}");
 }
 
 #[test]

@@ -127,7 +127,9 @@ impl View {
                 let size_bytes = object.size_bytes;
                 let id = self.reader.open(&self.version_check, inode, object, endpoint);
                 let handle = FileHandle(id.0);
-                let flags = self.bypass.open(handle, (inode, size_bytes), is_direct);
+                let mount_bytes = self.names.totals().bytes;
+                let file = (inode, size_bytes);
+                let flags = self.bypass.open(handle, file, is_direct, mount_bytes);
                 if flags.contains(FopenFlags::FOPEN_DIRECT_IO) {
                     self.reader.note_direct_open();
                 }

@@ -1,8 +1,9 @@
 """Reads of mounts of inrush, rclone, s3fs and Mountpoint, in turn, and of a cache.
 
-An inrush-origin on loopback serves 4 objects of 1 GiB, 2 of 64 MiB, and 2,000 of 39,000 bytes in
-64 folders; `far` and `random` with 20 ms to the first byte of each answer. Every run is a mount of
-its own, and begins with an empty page cache. fio reads, with --readonly:
+An inrush-origin on loopback serves 4 objects of 1 GiB, 2 of 64 MiB, 2,000 of 39,000 bytes in 64
+folders, and one of 16 TiB that nobody reads: all of them together do not fit memory. `far` and
+`random` have 20 ms to the first byte of each answer. Every run is a mount of its own, and begins
+with an empty page cache. fio reads, with --readonly:
 
 * one, four: one file, or four at the same time, in order, 1 MiB a read, 1 GiB each;
 * one-direct, four-direct: the same with O_DIRECT, which skips the page cache;
@@ -51,6 +52,7 @@ LARGE, LARGE_BYTES = 4, dataset.GIB
 SMALL, SMALL_BYTES, SMALL_FOLDERS = 2_000, 39_000, 64
 RANDOM_READS, RANDOM_BYTES = 500, 39_000
 EARLIER, EARLIER_BYTES = 2, 64 << 20
+HUGE = "16TiB"
 LATENCY_MS = 20
 THREADS = 16
 OPEN_ROUNDS = 10
@@ -378,8 +380,9 @@ def run(lab: Lab) -> None:
         install.system_program(program)
     root, points = lab.in_memory() / "root", lab.folder("points")
     write_objects(root / BUCKET)
-    near = lab.serve("--root", root)
-    far = lab.serve("--root", root, "--first-byte-latency", f"{LATENCY_MS}:0")
+    made = ["--root", root, "--synthetic", f"{BUCKET}/huge/:1:{HUGE}"]
+    near = lab.serve(*made)
+    far = lab.serve(*made, "--first-byte-latency", f"{LATENCY_MS}:0")
     ground, found = Ground(lab, near, far), dict[str, Any]()
     if not lab.args.transports and any(name in CACHED for name in cases):
         fill(ground, root, points)
