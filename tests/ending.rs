@@ -274,7 +274,8 @@ fn a_frozen_file_system_does_not_silence_it() {
     };
     assert!(running.until(waits), "it has ended");
     running.signal(Signal::INT);
-    wait_for(&stderr, "have not returned: its file system does not answer");
+    // Writes, or where no slot was full in time, the call of a helper thread.
+    wait_for(&stderr, "not returned");
     wait_for(&stderr, "run it again to resume");
     // The kernel keeps a process whose writes it has until the file system answers.
     drop(frozen);
