@@ -83,9 +83,18 @@ impl PageCachePolicy {
         Self { memory_bytes, evidence, open: HashMap::new(), known: HashMap::new(), read_bytes: 0 }
     }
 
-    /// Takes the open of a file; true if it should be opened past the page cache.
-    pub fn open(&mut self, handle: u64, inode: Inode, size_bytes: u64) -> bool {
-        if size_bytes < PAGE_CACHE_FILE_BYTES_MIN || self.evidence == Evidence::Refuted {
+    /// Takes the open of a file; true if it should be opened past the page cache. `mount_bytes`: of
+    /// all files of the mount. Those that fit memory together come from there in a second epoch.
+    pub fn open(
+        &mut self,
+        handle: u64,
+        (inode, size_bytes): (Inode, u64),
+        mount_bytes: impl FnOnce() -> u64,
+    ) -> bool {
+        if size_bytes < PAGE_CACHE_FILE_BYTES_MIN
+            || self.evidence == Evidence::Refuted
+            || mount_bytes() <= self.memory_bytes
+        {
             return false;
         }
         let known = self.known.get(&inode).copied();
@@ -235,7 +244,12 @@ mod tests {
 
     /// Opens a file of [`SIZE`]; its handle is its inode, unless it is opened again.
     fn open(policy: &mut PageCachePolicy, inode: Inode) -> bool {
-        policy.open(inode, inode, SIZE)
+        open_as(policy, inode, inode, SIZE)
+    }
+
+    /// Opens a file of a mount that does not fit memory.
+    fn open_as(policy: &mut PageCachePolicy, handle: u64, inode: Inode, size_bytes: u64) -> bool {
+        policy.open(handle, (inode, size_bytes), || u64::MAX)
     }
 
     /// Requests a file whole, in order.
@@ -270,7 +284,7 @@ mod tests {
         assert!(open(&mut policy, 5));
         read(&mut policy, 5, MIB, true);
         assert!(open(&mut policy, 6) && open(&mut policy, 7));
-        assert!(!policy.open(8, 8, PAGE_CACHE_FILE_BYTES_MIN - 1), "a small file");
+        assert!(!open_as(&mut policy, 8, 8, PAGE_CACHE_FILE_BYTES_MIN - 1), "a small file");
     }
 
     #[test]
@@ -284,26 +298,25 @@ mod tests {
         assert_eq!(policy.evidence, Evidence::Likely);
     }
 
-    #[test]
-    fn readahead_that_grows_little_is_of_long_reads() {
+    /// What a first request of this length, and then ones of 1 MiB, show.
+    fn shown_by_readahead(first: u64) -> Evidence {
         let mut policy = PageCachePolicy::new(MEMORY);
         assert!(!open(&mut policy, 1));
-        policy.read(1, &(0..MIB / 2), false);
-        for start in (MIB / 2..SIZE).step_by(1 << 20) {
+        policy.read(1, &(0..first), false);
+        for start in (first..SIZE).step_by(1 << 20) {
             policy.read(1, &(start..start + MIB), false);
         }
-        assert_eq!(policy.evidence, Evidence::Likely);
+        policy.evidence
+    }
+
+    #[test]
+    fn readahead_that_grows_little_is_of_long_reads() {
+        assert_eq!(shown_by_readahead(MIB / 2), Evidence::Likely);
     }
 
     #[test]
     fn readahead_that_grows_is_of_short_reads() {
-        let mut policy = PageCachePolicy::new(MEMORY);
-        assert!(!open(&mut policy, 1));
-        policy.read(1, &(0..MIB / 4), false);
-        for start in (MIB / 4..SIZE).step_by(1 << 20) {
-            policy.read(1, &(start..start + MIB), false);
-        }
-        assert_eq!(policy.evidence, Evidence::None);
+        assert_eq!(shown_by_readahead(MIB / 4), Evidence::None);
     }
 
     #[test]
@@ -315,6 +328,13 @@ mod tests {
             policy.read(1, &(start..start + MIB), false);
         }
         assert_eq!(policy.evidence, Evidence::None);
+    }
+
+    #[test]
+    fn files_that_fit_memory_together_use_the_page_cache() {
+        let mut policy = confirmed();
+        assert!(!policy.open(3, (3, SIZE), || MEMORY));
+        assert!(policy.open(4, (4, SIZE), || MEMORY + 1));
     }
 
     #[test]
@@ -368,10 +388,10 @@ mod tests {
         let mut policy = confirmed();
         assert!(!open(&mut policy, 1), "its pages are there");
         assert!(open(&mut policy, 3));
-        assert!(!policy.open(30, 3, SIZE), "another program reads it at the same time");
+        assert!(!open_as(&mut policy, 30, 3, SIZE), "another program reads it at the same time");
         read(&mut policy, 3, MIB, true);
         policy.close(3);
-        assert!(!policy.open(31, 3, SIZE));
+        assert!(!open_as(&mut policy, 31, 3, SIZE));
         // New files skip the page cache until that was read, which shows a second epoch.
         assert!(open(&mut policy, 4));
         read(&mut policy, 31, MIB, false);
@@ -383,9 +403,9 @@ mod tests {
         let mut policy = confirmed();
         assert!(open(&mut policy, 3));
         policy.read(3, &(0..4096), true);
-        assert!(!policy.open(30, 3, SIZE));
+        assert!(!open_as(&mut policy, 30, 3, SIZE));
         policy.close(3);
-        assert!(!policy.open(31, 3, SIZE), "it is open");
+        assert!(!open_as(&mut policy, 31, 3, SIZE), "it is open");
         policy.close(30);
         policy.close(31);
         assert!(open(&mut policy, 3));
@@ -414,7 +434,7 @@ mod tests {
         }
         // Larger than the memory, also if it is read again without a close.
         for handle in 1000..1003 {
-            assert!(policy.open(handle, 1000, 2 * MEMORY));
+            assert!(open_as(&mut policy, handle, 1000, 2 * MEMORY));
             for start in (0..4 * MEMORY).step_by(1 << 20) {
                 let start = start % (2 * MEMORY);
                 policy.read(handle, &(start..start + MIB), true);
@@ -424,7 +444,7 @@ mod tests {
 
     #[test]
     fn what_is_known_of_files_is_bounded() {
-        let mut policy = PageCachePolicy::new(u64::MAX);
+        let mut policy = PageCachePolicy::new(u64::MAX - 1);
         for inode in 0..3 * PAGE_CACHE_FILES_KNOWN_MAX as u64 {
             let _ = open(&mut policy, inode);
             policy.read(inode, &(0..MIB), false);

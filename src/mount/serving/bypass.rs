@@ -13,8 +13,6 @@ use crate::mount::tree::Inode;
 #[derive(Debug)]
 pub(super) struct Bypass {
     wanted: PageCacheName,
-    /// Memory that the page cache may have.
-    memory_bytes: u64,
     policy: Mutex<PageCachePolicy>,
     /// The kernel can map files that are opened past the page cache.
     can_map: AtomicBool,
@@ -24,7 +22,7 @@ impl Bypass {
     /// As `wanted`, on a machine with this much memory.
     pub(super) fn new(wanted: PageCacheName, memory_bytes: u64) -> Self {
         let policy = Mutex::new(PageCachePolicy::new(memory_bytes));
-        Self { wanted, memory_bytes, policy, can_map: AtomicBool::new(false) }
+        Self { wanted, policy, can_map: AtomicBool::new(false) }
     }
 
     /// Records that the kernel can map files that are opened past the page cache.
@@ -41,20 +39,20 @@ impl Bypass {
 
     /// The flags of an opened file. `is_direct`: a program opens it with O_DIRECT, whose reads skip
     /// the page cache by themselves, and show nothing of other programs. `mount_bytes`: of all
-    /// files of the mount. Those that fit memory together come from there in a second epoch.
+    /// files of the mount.
     pub(super) fn open(
         &self,
         handle: FileHandle,
-        (inode, size_bytes): (Inode, u64),
+        file: (Inode, u64),
         is_direct: bool,
-        mount_bytes: u64,
+        mount_bytes: impl FnOnce() -> u64,
     ) -> FopenFlags {
         let is_past = match self.wanted {
             PageCacheName::Never => true,
             PageCacheName::Always => false,
-            PageCacheName::Auto if is_direct || mount_bytes <= self.memory_bytes => false,
+            PageCacheName::Auto if is_direct => false,
             PageCacheName::Auto => {
-                self.policy(|policy| policy.open(handle.0, inode, size_bytes)) == Some(true)
+                self.policy(|policy| policy.open(handle.0, file, mount_bytes)) == Some(true)
             }
         };
         // An inode's content never changes, so its pages stay in any case.

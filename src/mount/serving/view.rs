@@ -127,7 +127,7 @@ impl View {
                 let size_bytes = object.size_bytes;
                 let id = self.reader.open(&self.version_check, inode, object, endpoint);
                 let handle = FileHandle(id.0);
-                let mount_bytes = self.names.totals().bytes;
+                let mount_bytes = || self.names.totals().bytes;
                 let file = (inode, size_bytes);
                 let flags = self.bypass.open(handle, file, is_direct, mount_bytes);
                 if flags.contains(FopenFlags::FOPEN_DIRECT_IO) {
