@@ -243,7 +243,8 @@ def test_killed_clients_and_engines_leave_nothing(shared: Any) -> None:
     finally:
         workers.stop()
     until(lambda: not engines(shared.endpoint))
-    assert set(os.listdir("/dev/shm")) == in_memory
+    # Other programs may have taken theirs away, or have some for a while.
+    until(lambda: set(os.listdir("/dev/shm")) <= in_memory)
 
 
 def test_an_engine_that_is_killed_fails_what_is_under_way(shared: Any) -> None:
