@@ -112,7 +112,7 @@ def placed(number: int, place: int, of: SamplerPass) -> PlacedIndex:
 
 
 class _Forecast(Protocol):
-    """What is asked for behind a batch."""
+    """The numbers that come behind a batch."""
 
     def numbers(self, behind: int) -> Sequence[int]:
         """Some numbers from place `behind` on, 0 being the one that comes first behind the batch;
@@ -168,7 +168,7 @@ class _Reads:
         try:
             for number in numbers:
                 self._request(number)
-            # Of what was asked for its size only, the bytes are requested now.
+            # Where only the size was requested, the bytes are requested now.
             self._take()
             batch = [self._reads[number] for number in numbers]
             self.waited = any(read.job is not None for read in batch)
@@ -210,10 +210,7 @@ class _Reads:
         try:
             source = self.listing[number]
             if self._reactor is None or self._reactor.ended:
-                if not isinstance(source, str) and not self.client._core.shared:
-                    # Where its bucket is gets asked once. Its own read reports a failure.
-                    with contextlib.suppress(OSError):
-                        self.client.read(source, (0, 0))
+                self.client._find_bucket(source)
                 self._reactor = self.client._core.reactor()
             read.job = self._reactor.read(source, None)
             self._of_job[read.job] = read
@@ -365,7 +362,7 @@ def _batch_of(task: Any) -> Any:
 
 
 class ReadsByNumber:
-    """What one data set reads, and reads ahead. Copies and forked processes begin anew."""
+    """What one data set reads, and reads ahead. Copies and forked processes have nothing of it."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -382,7 +379,7 @@ class ReadsByNumber:
 
     def read(self, dataset: Any, client: Client, listing: Listing, indices: Sequence[int],
              numbers: list[int]) -> list[bytes]:
-        """The objects that a data set is asked for.
+        """The objects of a batch.
 
         :param indices: as they were given.
         :param numbers: where these are in the listing.

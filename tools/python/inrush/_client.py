@@ -235,16 +235,19 @@ class Client:
         found = self._where_asked(iter(items))
         return Elements(self, self._core.read_many(found, ordered, return_exceptions))
 
+    def _find_bucket(self, source: Source) -> None:
+        """Asks where the bucket of an object is, unless that is known. What is read of it later
+        reports a failure. The engine of the host does so itself."""
+        if isinstance(source, ObjectInfo) and not self._core.shared:
+            with contextlib.suppress(OSError):
+                self._core.read(source, (0, 0))
+
     def _where_asked(self, items: Iterator[Item]) -> Iterator[Item]:
         """These items. Where the bucket of the first is gets asked once before they are handed
         out, and not by each of the many that are begun at the same time."""
         for item in items:
             source = item[0] if isinstance(item, tuple) else item
-            # The engine of the host does so itself.
-            if isinstance(source, ObjectInfo) and not self._core.shared:
-                # The item's own read reports a failure.
-                with contextlib.suppress(OSError):
-                    self._core.read(source, (0, 0))
+            self._find_bucket(source)
             yield item
             break
         yield from items

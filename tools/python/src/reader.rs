@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use inrush::{Bucket, Completion, Destination, Priority, RemoteObject, Request, Requests};
@@ -14,7 +14,7 @@ use crate::errors::Failure;
 use crate::host::link::Link;
 use crate::info::ObjectInfo;
 use crate::jobs::{Source, known};
-use crate::session::{Detached, Engines, Home, Session};
+use crate::session::{Detached, Engines, Home, Session, lock};
 
 /// Bytes of one request, as of the command.
 pub(crate) const PART_BYTES: u64 = 8 << 20;
@@ -277,7 +277,7 @@ impl Own {
         let session = self.session.upgrade().ok_or_else(Failure::closed)?;
         let (answers, waker) = (Arc::clone(&self.answers), self.requests.waker());
         let answer = move |answer: Answer| {
-            answers.lock().unwrap_or_else(PoisonError::into_inner).push_back((number, answer));
+            lock(&answers).push_back((number, answer));
             waker.wake();
         };
         let address = source.address();
@@ -306,8 +306,7 @@ impl Own {
     }
 
     fn take_found(&self) -> Ends<Object> {
-        let answers =
-            std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner));
+        let answers = std::mem::take(&mut *lock(&self.answers));
         let found = answers.into_iter().map(|(number, answer)| (number, self.object_of(answer)));
         found.collect()
     }

@@ -5,7 +5,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ use super::message::{Answer, Outgoing, PACKET_BYTES_MAX, Question, VERSION, mess
 use super::peer::is_of_this_user;
 use super::shared::Shared;
 use crate::errors::Failure;
-use crate::session::{Owned, SLICE};
+use crate::session::{Owned, SLICE, lock};
 
 /// Connections that are kept for the next caller, at most: one for each thread that reads.
 const KEPT_MAX: usize = 8;
@@ -87,7 +87,7 @@ impl Host {
             if self.is_closed() {
                 return Err(Unattached::Failed(Failure::closed()));
             }
-            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let kept = lock(&self.kept).pop();
             match kept.map(Owned::into_inner) {
                 // Its engine may have ended since.
                 Some(Some(mut link)) => {
@@ -184,7 +184,7 @@ impl Host {
     ) -> Result<Result<Link, Errno>, Unattached> {
         let first = messages::<Answer<'_>>(&packet).next();
         let process = match (first, &memory) {
-            (Some(Ok(Answer::Attached { process, .. })), Some(_)) => process,
+            (Some(Ok(Answer::Attached { process })), Some(_)) => process,
             (Some(Ok(Answer::Refused { failure, alone: true })), _) => {
                 return Err(Unattached::Alone(failure.message().to_owned()));
             }
@@ -203,7 +203,7 @@ impl Host {
             Unattached::Alone(format!("cannot map the memory of the engine: {errno}"))
         })?;
         let socket = Arc::new(socket);
-        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sockets = lock(&self.sockets);
         sockets.retain(|socket| socket.view().is_some_and(|socket| socket.strong_count() > 0));
         sockets.push(Owned::new(Arc::downgrade(&socket)));
         Ok(Ok(Link::new(Arc::downgrade(self), socket, process, memory)))
@@ -215,7 +215,7 @@ impl Host {
 
     /// Keeps a connection on which nothing is under way for the next caller.
     pub(super) fn keep(&self, link: Link) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         if !self.is_closed() && kept.len() < KEPT_MAX {
             kept.push(Owned::new(link));
         }
@@ -224,8 +224,8 @@ impl Host {
     /// Ends all connections, those in use, too.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        lock(&self.kept).clear();
+        let mut sockets = lock(&self.sockets);
         for socket in sockets.drain(..) {
             // Those of the process that this one was forked from are that one's.
             if let Some(socket) = socket.view().and_then(Weak::upgrade) {
@@ -258,7 +258,7 @@ impl Socket {
     fn dial(name: &[u8]) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).insert(socket.as_raw_fd());
+        lock(&SOCKETS).insert(socket.as_raw_fd());
         let socket = Self(socket);
         connect(&socket.0, &SocketAddrUnix::new_abstract_name(name)?)?;
         // Anybody on the host may listen at a name.
@@ -268,7 +268,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sockets = lock(&SOCKETS);
         sockets.remove(&self.0.as_raw_fd());
     }
 }

@@ -41,9 +41,9 @@ pub(super) struct Guest {
     /// There once it is attached.
     pub(super) memory: Option<Arc<Shared>>,
     /// The parts of the memory that reads have, by their first byte.
-    pub(super) parts: BTreeMap<u64, u64>,
+    parts: BTreeMap<u64, u64>,
     /// The objects that several reads are of, by their group.
-    pub(super) groups: BTreeMap<u64, RemoteObject>,
+    groups: BTreeMap<u64, RemoteObject>,
     /// The part of each read that is not answered.
     pub(super) reads: HashMap<u64, u64>,
     /// Questions for objects that are not answered.
@@ -135,7 +135,7 @@ pub(super) fn attach(guest: &mut Guest, shared_bytes: u64) -> bool {
             return false;
         }
     };
-    let attached = Answer::Attached { process: std::process::id(), shared_bytes };
+    let attached = Answer::Attached { process: std::process::id() };
     let text = serde_json::to_vec(&attached).expect("a message is JSON");
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);

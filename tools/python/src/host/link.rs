@@ -297,7 +297,7 @@ impl Link {
                         self.found.push((number, Ok(object.into_owned())));
                     }
                 }
-                Ok(Answer::Limit { limit, .. }) => self.limit = Some(limit.into_owned()),
+                Ok(Answer::Limit { limit }) => self.limit = Some(limit.into_owned()),
                 Ok(Answer::Attached { .. } | Answer::Refused { .. }) | Err(_) => {
                     self.end(Errno::PROTO);
                 }
@@ -354,7 +354,7 @@ impl Link {
 
     /// What limited all reads of the host so far, as JSON.
     pub(crate) fn limit(&mut self, py: Python<'_>) -> PyResult<String> {
-        self.outgoing.push(&Question::Limit { number: 0 });
+        self.outgoing.push(&Question::Limit);
         loop {
             py.detach(|| self.wait(SLICE));
             py.check_signals()?;

@@ -49,7 +49,7 @@ pub(super) enum Question<'a> {
     /// The read of this number is of no use any more; it is answered all the same.
     Cancel { number: u64 },
     /// What limited all reads so far.
-    Limit { number: u64 },
+    Limit,
 }
 
 /// What the engine answers.
@@ -58,7 +58,6 @@ pub(super) enum Answer<'a> {
     /// The first one; with it comes the descriptor of the shared memory.
     Attached {
         process: u32,
-        shared_bytes: u64,
     },
     /// Instead of it; the connection is over. `alone`: the client may read by an engine of its own.
     Refused {
@@ -82,7 +81,6 @@ pub(super) enum Answer<'a> {
         failure: Failure,
     },
     Limit {
-        number: u64,
         limit: Cow<'a, str>,
     },
 }

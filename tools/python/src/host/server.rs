@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZero;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use inrush::{Bucket, Destination, Engine, Priority, RemoteObject, Request};
@@ -25,7 +25,7 @@ use super::shared::SharedPart;
 use crate::errors::Failure;
 use crate::info::ObjectInfo;
 use crate::listing::Bell;
-use crate::session::{Detached, Session};
+use crate::session::{Detached, Session, lock};
 
 /// How long the engine stays when nobody is connected: the workers of a next epoch may come.
 const UNUSED_SECONDS: u64 = 5;
@@ -66,13 +66,13 @@ struct Arrivals {
 
 impl Arrivals {
     fn push(&self, arrived: Arrived) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(arrived);
+        lock(&self.queue).push_back(arrived);
         self.bell.ring();
     }
 
     fn take(&self) -> VecDeque<Arrived> {
         self.bell.silence();
-        std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.queue))
     }
 }
 
@@ -297,9 +297,9 @@ impl Server {
                 }
                 true
             }
-            Question::Limit { number } => {
+            Question::Limit => {
                 let limit = self.engine.limit().to_json();
-                guest.answer(&Answer::Limit { number, limit: limit.into() });
+                guest.answer(&Answer::Limit { limit: limit.into() });
                 true
             }
         }
